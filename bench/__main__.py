@@ -51,11 +51,11 @@ from bench.scenario import (
 )
 from bench.sides import CHANCE, PRODUCT, SETTINGS, Side, creates, get, mixed, new_key, post, shuffled, take_turns
 from resources.products import RESOURCE
+from restkeeper import exactjson
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
-from restkeeper.web import exactjson
 from tests.live import Gunicorn
 
 PACKAGES = ("Flask", "gunicorn", "gevent", "marshmallow", "SQLAlchemy", "flask-smorest", "litestar", "uvicorn")

@@ -32,7 +32,8 @@ ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "restkeeper"
 SERVICE = (ROOT / "app.py", ROOT / "resources", ROOT / "schemas", ROOT / "bench")
 FLOORS = (  # from the lowest to the highest: the order of docs/architecture.md
-    *({"clock", "errors", "net", "parsing", "versions", "mistakes"}, {"config"}, {"storage"}, {"web"}, {"schemas"}),
+    {"clock", "errors", "exactjson", "net", "parsing", "versions", "mistakes"},
+    *({"config"}, {"storage"}, {"web"}, {"schemas"}),
     *({"resources"}, {"service"}, {"features"}, {"cli"}, {"app"}, {"server"}, {"the service"}),
 )
 IN_PLACE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}

@@ -10,13 +10,14 @@ from werkzeug.datastructures import MultiDict
 import resources
 from bench.sides import PRODUCT
 from resources.products import RESOURCE
+from restkeeper import exactjson
 from restkeeper.app import stored_collections
 from restkeeper.resources import find_resources
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from restkeeper.storage.postgresql.dialect import fields_of
 from restkeeper.storage.postgresql.migrations import indexes_of
-from restkeeper.web import exactjson, pagination
+from restkeeper.web import pagination
 from restkeeper.web.queries import parse
 
 BEGIN_MS = 1_767_225_600_000  # of the first item, 2026-01-01; the others follow, one in each millisecond

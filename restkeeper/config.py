@@ -327,7 +327,7 @@ class Config:
 
     @property
     def body_limits(self) -> dict[str, int]:
-        """The limits of a request's JSON, as `exactjson.read_object` takes them."""
+        """The limits of a request's JSON, as `bodies.read_object` takes them."""
         return {"max_body": self.max_body, "max_depth": self.max_depth, "max_values": self.max_nodes}
 
     @property

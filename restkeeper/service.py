@@ -11,6 +11,7 @@ from typing import Any, cast
 from flask import Blueprint, Flask, Request, Response, current_app, has_request_context
 from marshmallow import Schema
 
+from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
@@ -29,7 +30,6 @@ from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailabl
 from restkeeper.storage.interface import GONE, Collection, StoredState
 from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import Guard
 from restkeeper.web.lookup import Lookup

@@ -14,7 +14,7 @@ from werkzeug.test import TestResponse
 
 from restkeeper import Config, Index, Items, ItemSchema, Reference, Resource
 from restkeeper.resources.writes import LARGE
-from restkeeper.web.exactjson import JSON
+from restkeeper.web.bodies import JSON
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop

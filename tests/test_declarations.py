@@ -43,10 +43,10 @@ from restkeeper import (
     Version,
     Versions,
     Whole,
+    exactjson,
 )
 from restkeeper.config import Config
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.web import exactjson
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.shop import create_app
 from tests.test_openapi import fits

@@ -10,13 +10,12 @@ from urllib.request import Request, urlopen
 
 from click.testing import CliRunner
 
-from restkeeper import LiveServer
+from restkeeper import LiveServer, exactjson
 from restkeeper.__main__ import main
 from restkeeper.cli.new import write_service
 from restkeeper.features.files.declaring import Declared, resources_of
 from restkeeper.features.files.eject import eject
 from restkeeper.features.files.inference import Shape
-from restkeeper.web import exactjson
 from tests.live import ROOT
 from tests.waiting import SECONDS
 

@@ -32,11 +32,11 @@ from restkeeper import (
     Time,
     Url,
     Whole,
+    exactjson,
 )
 from restkeeper.cli.formats import READERS, WRITERS, Columns
 from restkeeper.config import Config
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.test_cli import Run

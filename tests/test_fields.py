@@ -11,6 +11,7 @@ from flask.testing import FlaskClient
 from marshmallow import Schema, fields, validate
 
 import restkeeper
+from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.representation import StoredRepresentation
@@ -18,7 +19,6 @@ from restkeeper.resources.resource import Ownership, Resource, Revision
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Index, Kind
-from restkeeper.web import exactjson
 from restkeeper.web.queries import OPERATORS
 from tests.live import ROOT
 from tests.shop import create_app

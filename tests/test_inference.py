@@ -6,11 +6,10 @@ from typing import Any
 import marshmallow
 import pytest
 
-from restkeeper import Config, create_app
+from restkeeper import Config, create_app, exactjson
 from restkeeper.features.files.declaring import Declared, inlined, resources_of, singular_of
 from restkeeper.features.files.inference import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape
 from restkeeper.schemas.prepared import prepared
-from restkeeper.web import exactjson
 
 
 def inferred(*values: str) -> Any:

@@ -26,11 +26,11 @@ from marshmallow import fields
 
 import restkeeper
 from app import create_app
-from restkeeper import ItemSchema, errors
+from restkeeper import ItemSchema, errors, exactjson
 from restkeeper.__main__ import COMMANDS, main
 from restkeeper.config import Config
 from restkeeper.errors import Problem
-from restkeeper.web import application, auth, exactjson, operations
+from restkeeper.web import application, auth, operations
 from restkeeper.web.queries import RESERVED
 from schemas.product import ProductSchema
 from tests import stores

@@ -13,6 +13,7 @@ from flask.testing import FlaskClient
 from marshmallow import ValidationError, fields, validate, validates_schema
 from werkzeug.test import TestResponse
 
+from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, InvalidJson
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
@@ -20,7 +21,6 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.interface import Record
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.shop.products import RESOURCE

@@ -10,13 +10,26 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from marshmallow import ValidationError, fields
 
-from restkeeper import Add, Convert, Index, ItemSchema, JsonObject, Money, Remove, Rename, Resource, Step, Text, Whole
+from restkeeper import (
+    Add,
+    Convert,
+    Index,
+    ItemSchema,
+    JsonObject,
+    Money,
+    Remove,
+    Rename,
+    Resource,
+    Step,
+    Text,
+    Whole,
+    exactjson,
+)
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.versions.representations import OlderRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.interface import Record
-from restkeeper.web import exactjson
 from tests.waiting import ANY_TIME
 
 NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"

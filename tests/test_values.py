@@ -7,8 +7,7 @@ import pytest
 from marshmallow import fields
 
 import restkeeper
-from restkeeper import Config, Index, ItemSchema, Resource
-from restkeeper.web import exactjson
+from restkeeper import Config, Index, ItemSchema, Resource, exactjson
 from tests.shop import create_app
 
 NOON, AFTER, NEXT = "2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000001Z", "2026-02-01T00:00:00Z"

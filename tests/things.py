@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from restkeeper import storage
+from restkeeper import exactjson, storage
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import POSITION, Collection, Field, Index, Kind, Query, Record, StoredSchema
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.records import read_schemas
-from restkeeper.web import exactjson
 
 FIELDS = {
     name: Field(name, kind, nullable)

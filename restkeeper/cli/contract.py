@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from restkeeper import exactjson
 from restkeeper.cli.common import Command, Refused
 from restkeeper.cli.loading import load_application
 from restkeeper.config import Config, ConfigError
@@ -22,7 +23,6 @@ from restkeeper.contract.facts import Json
 from restkeeper.features.openapi.document import document
 from restkeeper.service import service_of
 from restkeeper.versions import is_version
-from restkeeper.web import exactjson
 
 FOLDER = "contract"  # in the folder of the service: an accepted document for each version
 FORCED = "x-accepted"  # in `info`: what was accepted although it breaks clients

@@ -12,10 +12,10 @@ import click
 from flask.cli import with_appcontext
 from marshmallow import INCLUDE
 
+from restkeeper import exactjson
 from restkeeper.cli.common import Command, Refused, items_of, service_of_app
 from restkeeper.cli.formats import BOM, FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
 from restkeeper.resources.resource import Ownership
-from restkeeper.web import exactjson
 
 
 @click.command("export", cls=Command)

@@ -8,6 +8,7 @@ from shlex import quote
 
 import click
 
+from restkeeper import exactjson
 from restkeeper.cli.common import Command
 from restkeeper.cli.new import write_service
 from restkeeper.features.files.declaring import Declared, resources_of
@@ -17,7 +18,6 @@ from restkeeper.features.files.file import declare, loosened, read_file
 from restkeeper.features.files.reading import Content, FileError
 from restkeeper.features.files.saving import say
 from restkeeper.schemas.item import GIVEN_ID
-from restkeeper.web import exactjson
 
 _ID = click.option("--id", "-i", "id_name", default="id", help="The name of the members with the ids, such as _id.")
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))

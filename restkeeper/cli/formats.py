@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Self
 import click
 import msgspec
 
+from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, ValidationFailed, shortened
 from restkeeper.resources.representation import JsonObject, Representation
-from restkeeper.web import exactjson
 
 FILE_FORMATS = ("ndjson", "json", "csv")
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets

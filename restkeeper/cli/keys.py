@@ -6,13 +6,13 @@ from contextlib import contextmanager
 import click
 from flask.cli import with_appcontext
 
+from restkeeper import exactjson
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.features.keys import KEYS, make_key, renewed_key, revoke_key, store_key
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Query, Sort
-from restkeeper.web import exactjson
 
 DAY = 24 * 3600
 

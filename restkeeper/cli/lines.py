@@ -18,6 +18,7 @@ from uuid import UUID
 import click
 from marshmallow import ValidationError
 
+from restkeeper import exactjson
 from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
 from restkeeper.cli.formats import BOM, OWNER_MEMBER, READERS, Columns, Entries, format_of
 from restkeeper.clock import rfc3339
@@ -29,6 +30,7 @@ from restkeeper.errors import (
     Problem,
     ValidationFailed,
 )
+from restkeeper.exactjson import require_none
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
 from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import Owner
@@ -38,8 +40,6 @@ from restkeeper.service import Service
 from restkeeper.storage.digests import DigestCounts
 from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Record
-from restkeeper.web import exactjson
-from restkeeper.web.exactjson import require_none
 
 _UNUSED = "-"  # a valid id for a line that has one, or is bad
 

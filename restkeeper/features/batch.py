@@ -12,8 +12,10 @@ from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 from werkzeug.datastructures import MultiDict
 
+from restkeeper import exactjson
 from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
+from restkeeper.exactjson import fault, require_none
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action, Ownership
@@ -36,21 +38,11 @@ from restkeeper.schemas.prepared import worded
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
+from restkeeper.web.bodies import JSON, NO_BODY, put_back, read_bytes, read_object, require_acceptable
 from restkeeper.web.edge import require_utf8
 from restkeeper.web.errors import problem_of
-from restkeeper.web.exactjson import (
-    JSON,
-    NO_BODY,
-    fault,
-    put_back,
-    read_bytes,
-    read_object,
-    require_acceptable,
-    require_none,
-)
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,

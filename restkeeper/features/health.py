@@ -2,13 +2,13 @@
 
 from flask import Blueprint, Response, current_app
 
+from restkeeper import exactjson
 from restkeeper.errors import Unavailable
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import PROBE, needs
-from restkeeper.web.exactjson import JSON, require_acceptable
+from restkeeper.web.bodies import JSON, require_acceptable
 from restkeeper.web.operations import Result, returns
 
 HEALTH = Result("No part has failed.", {JSON: "Health"})

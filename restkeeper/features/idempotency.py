@@ -22,13 +22,14 @@ from cryptography.fernet import Fernet, InvalidToken
 from flask import Request
 from werkzeug.datastructures import Headers
 
+from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.resources.changes import IdempotencyRecord
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
-from restkeeper.web import current_request, exactjson, lookup
+from restkeeper.web import current_request, lookup
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import ADMIN, caller_in
 from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution

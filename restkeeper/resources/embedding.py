@@ -11,6 +11,7 @@ import orjson
 from flask import request
 from msgspec import Raw
 
+from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.changes import Access
 from restkeeper.resources.representation import Representation, StoredRepresentation
@@ -18,7 +19,6 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Owner, Refers
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort, root_of
-from restkeeper.web import exactjson
 from restkeeper.web.application import address_of
 from restkeeper.web.auth import caller
 from restkeeper.web.observe import SHOWN

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import orjson
 from marshmallow import Schema, ValidationError, fields, missing
 
+from restkeeper import exactjson
 from restkeeper.mistakes import position_of
 from restkeeper.schemas.fields import Owner, Time, default_of
 from restkeeper.schemas.item import READ_ONLY
-from restkeeper.web import exactjson
 
 _log = logging.getLogger("restkeeper")
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from flask import has_request_context
 from werkzeug.datastructures import MultiDict
 
+from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Hooks
@@ -28,7 +29,6 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Query, Record
-from restkeeper.web import exactjson
 from restkeeper.web.errors import is_due
 from restkeeper.web.queries import ListRequest, parse
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from flask import Blueprint, Request, abort, current_app, request
 
+from restkeeper import exactjson
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
     Conflict,
@@ -29,10 +30,9 @@ from restkeeper.resources.resource import Action
 from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, CollectionWriter, Write, owner_fault
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Filter, Op, Record
-from restkeeper.web import exactjson
 from restkeeper.web.application import SAFE_METHODS, Application, Reply, address_of
 from restkeeper.web.auth import ADMIN, caller, lacking, needs
-from restkeeper.web.exactjson import JSON, MERGE_PATCH, read_none, require_acceptable
+from restkeeper.web.bodies import JSON, MERGE_PATCH, read_none, require_acceptable
 from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,

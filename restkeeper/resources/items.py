@@ -6,17 +6,19 @@ from typing import Any, NamedTuple
 
 from werkzeug.datastructures import ImmutableMultiDict, MultiDict
 
+from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery, NotFound
+from restkeeper.exactjson import fault, require_none
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.embedding import Relation, embed
 from restkeeper.resources.representation import ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
-from restkeeper.web import current_request, exactjson, lookup
+from restkeeper.web import current_request, lookup
 from restkeeper.web.application import Reply, headers_of
-from restkeeper.web.exactjson import JSON, fault, require_acceptable, require_none
+from restkeeper.web.bodies import JSON, require_acceptable
 from restkeeper.web.pagination import Cache, links, require_whole, resolve
 from restkeeper.web.preconditions import digest, is_conditional, is_not_modified, last_modified, require_match
 from restkeeper.web.queries import MAX_VALUES, ListRequest, parse, parse_item

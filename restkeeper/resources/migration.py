@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from restkeeper import exactjson
 from restkeeper.errors import shortened
 from restkeeper.resources.evolution import Add, Rename, Untranslatable, revision_of
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Record
-from restkeeper.web import exactjson
 
 TOGETHER = 50  # items that are read and stored at a time
 MOST_LISTED = 20  # of the items that are not converted

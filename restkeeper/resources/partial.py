@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 
+from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import ValidationFailed
+from restkeeper.exactjson import fault, require_none
 from restkeeper.resources.representation import (
     NO_LIMITS,
     UNREADABLE,
@@ -21,9 +23,7 @@ from restkeeper.schemas.fields import READABLE_BY
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Page, Query, Record, root_of
-from restkeeper.web import exactjson
 from restkeeper.web.auth import lacking, reader
-from restkeeper.web.exactjson import fault, require_none
 from restkeeper.web.preconditions import digest
 from restkeeper.web.queries import Queryable
 

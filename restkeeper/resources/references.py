@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from flask import has_request_context
 from marshmallow import Schema, fields
 
+from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
 from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.functions import (
@@ -23,7 +24,6 @@ from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
-from restkeeper.web import exactjson
 from restkeeper.web.auth import caller, lacking
 
 _UNKNOWN = "items that the caller may not read refer to it"

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 from marshmallow import ValidationError
 
+from restkeeper import exactjson
 from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, Conflict, EditConflict, IllegalTransition, ValidationFailed
+from restkeeper.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.resources.evolution import OTHERS, Chain, Members, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
@@ -18,9 +20,7 @@ from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ItemS
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, RevisionDiffers
 from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record
-from restkeeper.web import exactjson
 from restkeeper.web.auth import reader
-from restkeeper.web.exactjson import fault, faults_in, listed, merge_patch, require_none
 from restkeeper.web.queries import Queryable
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import orjson
 from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
 
+from restkeeper import exactjson
 from restkeeper.resources.evolution import (
     OPEN,
     Add,
@@ -57,7 +58,6 @@ from restkeeper.storage.interface import (
     root_of,
     serial,
 )
-from restkeeper.web import exactjson
 from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.web.queries import MOST_NAMES
 

@@ -12,6 +12,7 @@ from flask import has_request_context
 from marshmallow import ValidationError
 from werkzeug.datastructures import MultiDict
 
+from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
 from restkeeper.errors import (
     MOST_FAULTS,
@@ -24,6 +25,7 @@ from restkeeper.errors import (
     Unavailable,
     ValidationFailed,
 )
+from restkeeper.exactjson import fault, require_none
 from restkeeper.resources.changes import Change, IdempotencyRecord
 from restkeeper.resources.functions import (
     Items,
@@ -51,10 +53,10 @@ from restkeeper.storage.errors import (
     StoreDeadlocked,
 )
 from restkeeper.storage.interface import Filter, Record
-from restkeeper.web import current_request, exactjson, lookup
+from restkeeper.web import current_request, lookup
 from restkeeper.web.application import SLASH, Reply, address_of
 from restkeeper.web.auth import caller, lacking
-from restkeeper.web.exactjson import JSON, fault, read_object, require_acceptable, require_none
+from restkeeper.web.bodies import JSON, read_object, require_acceptable
 from restkeeper.web.preconditions import is_conditional, require_match
 
 T = TypeVar("T")

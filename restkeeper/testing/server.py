@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from restkeeper import exactjson
 from restkeeper.app import create_app
 from restkeeper.cli.loading import is_file, load_application, python_path
 from restkeeper.config import Config, misspelt_settings
@@ -27,7 +28,6 @@ from restkeeper.features import files
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space, data_of, declared
-from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE, Application
 
 __tracebackhide__ = True  # a failure is shown at the line of the test

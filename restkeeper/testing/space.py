@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 from flask import Flask
 from flask.testing import FlaskClient
 
+from restkeeper import exactjson
 from restkeeper.errors import Problem
 from restkeeper.features.harness.spaces import SPACE
-from restkeeper.web import exactjson
 
 __tracebackhide__ = True  # a failure is shown at the line of the test
 Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to the JSON value of the response

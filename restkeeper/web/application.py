@@ -20,7 +20,8 @@ from werkzeug.datastructures import Headers
 from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wsgi import get_current_url, get_host
 
-from restkeeper.web import current_request, exactjson
+from restkeeper import exactjson
+from restkeeper.web import current_request
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # which change nothing (RFC 9110, section 9.2.1)
 MOST_HOST = 255  # characters

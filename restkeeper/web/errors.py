@@ -16,7 +16,7 @@ from flask import Response, current_app, request
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 from werkzeug.http import HTTP_STATUS_CODES
 
-from restkeeper import errors
+from restkeeper import errors, exactjson
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -32,7 +32,6 @@ from restkeeper.storage.errors import (
     StoreUnopened,
     StoreUnreachable,
 )
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.observe import request_id
 

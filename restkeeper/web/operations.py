@@ -47,17 +47,10 @@ from restkeeper.errors import (
     UriTooLong,
     ValidationFailed,
 )
+from restkeeper.exactjson import faults_in, faults_in_values, listed, require_none
 from restkeeper.storage.interface import Field, Kind
 from restkeeper.web.auth import OWN
-from restkeeper.web.exactjson import (
-    JSON,
-    faults_in,
-    faults_in_values,
-    listed,
-    read_object,
-    require_acceptable,
-    require_none,
-)
+from restkeeper.web.bodies import JSON, read_object, require_acceptable
 from restkeeper.web.queries import MAX_VALUES, Reader, value_of
 
 JsonSchema = dict[str, Any]

@@ -19,7 +19,7 @@ from restkeeper.clock import may_be_late
 from restkeeper.errors import PreconditionFailed, PreconditionRequired
 from restkeeper.web import current_request
 from restkeeper.web.application import Reply
-from restkeeper.web.exactjson import HTML
+from restkeeper.web.bodies import HTML
 
 _LAST_SECOND = 253402300799  # of the year 9999, since 1970
 

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Application, Items, Resource
+from restkeeper import Application, Items, Resource, exactjson
 from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.postgresql import store
-from restkeeper.web import exactjson
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted
 from tests.shop import create_app

@@ -9,9 +9,9 @@ from itertools import chain, pairwise
 
 import pytest
 
+from restkeeper import exactjson
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import POSITION, Page, Query, Sort
-from restkeeper.web import exactjson
 from tests.things import SAMPLE, ids, insert, record
 from tests.waiting import join
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from restkeeper import exactjson
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Query, Record, Sort
-from restkeeper.web import exactjson
 from tests.store_suite.test_pages import ids_of, walk
 from tests.things import ids, insert
 

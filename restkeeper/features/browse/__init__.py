@@ -4,12 +4,13 @@ from pathlib import Path
 
 from flask import Blueprint, Response, request
 
+from restkeeper import exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.service import Service
-from restkeeper.web import exactjson, preconditions
+from restkeeper.web import preconditions
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import PUBLIC, caller, needs
-from restkeeper.web.exactjson import HTML, JSON, require_acceptable
+from restkeeper.web.bodies import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
 _FOLDER = Path(__file__).parent

@@ -34,7 +34,7 @@ from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, is_event_id
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import ADMIN, KNOWN, caller, caller_keys, lacking, needs
-from restkeeper.web.exactjson import JSON, require_acceptable
+from restkeeper.web.bodies import JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
 from restkeeper.web.pagination import Cache, link_header, target_with
 from restkeeper.web.preconditions import is_not_modified, require_match

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from restkeeper import exactjson
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.evolution import Untranslatable, revision_of
 from restkeeper.resources.representation import StoredRepresentation
@@ -16,7 +17,6 @@ from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import DELETED, EVENT_ID, Record, StoredEvent
 from restkeeper.versions import Versions
-from restkeeper.web import exactjson
 from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type

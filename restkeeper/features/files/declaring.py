@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from marshmallow import Schema, ValidationError, fields, validate
 
+from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 from restkeeper.features.files import fields as theirs
 from restkeeper.features.files.items import LONGEST_ID, FileResource
 from restkeeper.resources import RESERVED, RESERVED_KINDS
@@ -36,7 +37,6 @@ from restkeeper.schemas.fields import (
 from restkeeper.schemas.item import ID_PATTERN, READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import POSITION
-from restkeeper.web.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 
 JsonSchema = dict[str, Any]
 

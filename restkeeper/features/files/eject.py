@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, shortened
+from restkeeper.exactjson import Buffer
 from restkeeper.features.files import fields
 from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class, text_of
 from restkeeper.features.files.reading import Content, id_of
 from restkeeper.resources.resource import Resource
-from restkeeper.web import exactjson
-from restkeeper.web.exactjson import Buffer
 
 _DECLARE = """
 

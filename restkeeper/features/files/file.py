@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.features.files.declaring import Declared, JsonSchema, inlined, singular_of
 from restkeeper.features.files.inference import Shape
@@ -20,7 +21,6 @@ from restkeeper.features.files.reading import (
     read,
     stamp_of,
 )
-from restkeeper.web import exactjson
 
 SCHEMA = ".schema.json"  # what may be beside a JSON file
 EDITED = ".edited"  # what a write has kept beside it

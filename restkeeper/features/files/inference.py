@@ -6,8 +6,8 @@ from typing import Any
 
 from marshmallow import ValidationError
 
+from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 from restkeeper.features.files.declaring import FORMATS, JsonSchema
-from restkeeper.web.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 
 MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
 MOST_SHAPES = 2_000  # of one collection: what is beyond is any JSON

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from restkeeper import exactjson
 from restkeeper.clock import time_after
+from restkeeper.exactjson import Buffer, fault, listed, require_none
 from restkeeper.features.files.reading import id_of, is_equal, key_of
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource, Revision
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.storage.interface import Field, Kind, Record
-from restkeeper.web import exactjson
-from restkeeper.web.exactjson import Buffer, fault, listed, require_none
 
 NONE = (None, "")  # ids that an item is sent without
 LONGEST_ID = 2000  # bytes in JSON of one that is sent: escaped, it has room in a path, and in a field of a response

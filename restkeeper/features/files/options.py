@@ -12,8 +12,10 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from flask import Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
 
+from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable, UnsupportedMediaType
+from restkeeper.exactjson import Buffer
 from restkeeper.features.files.file import EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
@@ -21,11 +23,10 @@ from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
-from restkeeper.web import exactjson
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply
 from restkeeper.web.auth import KNOWN, caller, lacking, needs
+from restkeeper.web.bodies import JSON, put_back, read_bytes, require_acceptable
 from restkeeper.web.edge import Wsgi, own_site_check
-from restkeeper.web.exactjson import JSON, Buffer, put_back, read_bytes, require_acceptable
 from restkeeper.web.operations import Result, returns
 
 FORM = "application/x-www-form-urlencoded"

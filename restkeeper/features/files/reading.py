@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from restkeeper import exactjson
 from restkeeper.errors import InvalidJson, shortened
+from restkeeper.exactjson import Buffer
 from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import no_path
 from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.storage.interface import serial
-from restkeeper.web import exactjson
-from restkeeper.web.exactjson import Buffer
 
 Stamp = tuple[int, ...]
 Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by their keys, and what has none by numbers

@@ -21,8 +21,10 @@ from typing import IO, Any, TypeVar, cast
 import click
 from gevent import get_hub, monkey
 
+from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem, shortened
+from restkeeper.exactjson import Buffer
 from restkeeper.features.files.declaring import Declared
 from restkeeper.features.files.file import EDITED, File, Look
 from restkeeper.features.files.items import FileItems
@@ -44,8 +46,6 @@ from restkeeper.storage.base import MemoryStore, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Record
 from restkeeper.storage.location import is_mount
-from restkeeper.web import exactjson
-from restkeeper.web.exactjson import Buffer
 
 T = TypeVar("T")
 

@@ -13,12 +13,12 @@ from flask import Blueprint, request
 from marshmallow import Schema, ValidationError, fields, validates_schema
 from marshmallow.validate import Length, OneOf, Range, Regexp
 
+from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS, RESPONSES, STUB, Declared
 from restkeeper.features.harness.matching import count_requests, order_requests
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import AT_ONCE, Space, Spaces
-from restkeeper.web import exactjson
 from restkeeper.web.application import SERVE
 from restkeeper.web.auth import PUBLIC
 from restkeeper.web.operations import BODY_PROBLEMS, Body, read_body, returns, takes

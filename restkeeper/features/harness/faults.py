@@ -9,11 +9,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound
+from restkeeper.exactjson import require_none
 from restkeeper.features.harness.matching import VERSION, is_at, is_for, is_like, unlike
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application
-from restkeeper.web.exactjson import JSON, require_none
+from restkeeper.web.bodies import JSON
 
 KINDS = {
     "respond": "A response with a `status`: the problem of that, or a `text` or `json`; and with more `headers`.",

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
+from restkeeper import exactjson
 from restkeeper.errors import Problem
-from restkeeper.web import exactjson
 
 VERSION = re.compile(r"/api/v\d+(?=/)")
 MOST_DIFFERENCES = 5

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 from urllib.parse import urlsplit
 
+from restkeeper import exactjson
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import Conflict
 from restkeeper.features.harness.faults import Declared, Faults
@@ -21,7 +22,6 @@ from restkeeper.net import is_loopback
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import EventFilter, Query, Secret
-from restkeeper.web import exactjson
 
 CATCHER = "https://webhooks.test/"  # of the webhook that a space has for a test that waits without one
 MOST_CAUGHT = 1000

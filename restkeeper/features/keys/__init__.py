@@ -20,8 +20,10 @@ from typing import ClassVar, NamedTuple
 import orjson
 from flask import Blueprint
 
+from restkeeper import exactjson
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
+from restkeeper.exactjson import require_none
 from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
 from restkeeper.resources.items import UNCACHED
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
@@ -32,10 +34,8 @@ from restkeeper.service import Service, mount
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import ADMIN, LONGEST_NAMED_OWNER, MOST_OWNERS, SCOPE, Caller, InvalidCredential, digest_of
-from restkeeper.web.exactjson import require_none
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,

@@ -13,14 +13,15 @@ from pathlib import Path
 
 from flask import Blueprint, Response, request, send_from_directory
 
+from restkeeper import exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.features.openapi.document import document
 from restkeeper.service import Service, service_of
 from restkeeper.versions import prefix_of
-from restkeeper.web import exactjson, preconditions
+from restkeeper.web import preconditions
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import EVERYBODY, PUBLIC, needs, reading_as
-from restkeeper.web.exactjson import HTML, JSON, require_acceptable
+from restkeeper.web.bodies import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
 _FOLDER = Path(__file__).parent

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from flask import Flask
 from marshmallow import Schema
 
+from restkeeper import exactjson
 from restkeeper.clock import in_turns
 from restkeeper.errors import NotFound, PreconditionRequired, Problem
 from restkeeper.features.openapi import components
@@ -20,7 +21,6 @@ from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.versions import prefix_of
-from restkeeper.web import exactjson
 from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needed_by
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.operations import (

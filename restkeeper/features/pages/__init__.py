@@ -9,15 +9,14 @@ from typing import Any
 
 from flask import Blueprint, Response, render_template, request
 
-from restkeeper import errors
+from restkeeper import errors, exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
 from restkeeper.features.pages.calls import first_calls
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import RevisionDiffers
-from restkeeper.web import exactjson
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import PUBLIC, caller, needs
-from restkeeper.web.exactjson import HTML, JSON, quality, require_acceptable
+from restkeeper.web.bodies import HTML, JSON, quality, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
 from restkeeper.web.preconditions import document, page
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from marshmallow import ValidationError, fields
 
+from restkeeper import exactjson
 from restkeeper.errors import Problem
 from restkeeper.resources.items import CollectionReader
 from restkeeper.schemas.fields import Refers, is_guarded
@@ -14,7 +15,6 @@ from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
 from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.storage.interface import Query, Record
-from restkeeper.web import exactjson
 
 Call = tuple[str, str, str]  # method, path and body
 

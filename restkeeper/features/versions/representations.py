@@ -11,17 +11,17 @@ from typing import Any
 
 from marshmallow import fields
 
+from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, ValidationFailed
+from restkeeper.exactjson import fault, require_none
 from restkeeper.resources.evolution import Add, Chain, Convert, Members, Rename, Step, Untranslatable, revision_of
 from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.storage.interface import Query, Record, root_of
 from restkeeper.versions import Versions, seconds_of
-from restkeeper.web import exactjson
-from restkeeper.web.exactjson import fault, require_none
 from restkeeper.web.queries import Queryable
 
 

@@ -18,7 +18,7 @@ from restkeeper.features.webhooks.sender import Sender
 from restkeeper.service import Service, mount
 from restkeeper.storage.interface import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
-from restkeeper.web.exactjson import JSON
+from restkeeper.web.bodies import JSON
 from restkeeper.web.operations import Contribution, Description, JsonSchema, returned, texts_in
 
 

@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 
 from flask import Blueprint, request
 
+from restkeeper import exactjson
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
+from restkeeper.exactjson import require_none
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
@@ -30,9 +32,8 @@ from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Event, Index, LogEntry, Record, Secret
-from restkeeper.web import exactjson
 from restkeeper.web.application import Reply
-from restkeeper.web.exactjson import JSON, MERGE_PATCH, require_acceptable, require_none
+from restkeeper.web.bodies import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,

@@ -33,8 +33,8 @@ ENGINE = ROOT / "restkeeper"
 SERVICE = (ROOT / "app.py", ROOT / "resources", ROOT / "schemas", ROOT / "bench")
 FLOORS = (  # from the lowest to the highest: the order of docs/architecture.md
     {"clock", "errors", "exactjson", "net", "parsing", "versions", "mistakes"},
-    *({"config"}, {"storage"}, {"web"}, {"schemas"}),
-    *({"resources"}, {"service"}, {"features"}, {"cli"}, {"app"}, {"server"}, {"the service"}),
+    *({"config"}, {"storage"}, {"schemas"}, {"resources"}),
+    *({"web"}, {"service"}, {"features"}, {"cli"}, {"app"}, {"server"}, {"the service"}),
 )
 IN_PLACE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 ADMIN_KEY = "an-admin-key-of-enough-characters"

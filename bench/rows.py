@@ -5,7 +5,6 @@ from collections.abc import Callable
 from hashlib import md5
 
 import psycopg
-from werkzeug.datastructures import MultiDict
 
 import resources
 from bench.sides import PRODUCT
@@ -13,12 +12,12 @@ from resources.products import RESOURCE
 from restkeeper import exactjson
 from restkeeper.app import stored_collections
 from restkeeper.resources import find_resources
+from restkeeper.resources.queries import parse
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage import open_store
 from restkeeper.storage.postgresql.dialect import fields_of
 from restkeeper.storage.postgresql.migrations import indexes_of
 from restkeeper.web import pagination
-from restkeeper.web.queries import parse
 
 BEGIN_MS = 1_767_225_600_000  # of the first item, 2026-01-01; the others follow, one in each millisecond
 AT_ONCE = 500_000  # items in each transaction
@@ -107,7 +106,7 @@ def _split(part: str, mark: str, value: str) -> list[str]:
 
 def cursor(place: tuple[object, ...], **order: str) -> str:
     """The cursor of a place in the list of products, in an order (`sort=…`)."""
-    args: MultiDict[str, str] = MultiDict(order)
+    args = {name: [value] for name, value in order.items()}
     listing = parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100, order=RESOURCE.order)
     return pagination._cursor(place, pagination._bound("/products", args, listing))
 

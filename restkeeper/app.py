@@ -33,9 +33,8 @@ from restkeeper.features import (
 from restkeeper.features import versions as versioning
 from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources import RESERVED
-from restkeeper.resources.embedding import readable_relations
+from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.functions import run_after
-from restkeeper.resources.handlers import CollectionHandlers, require_owner_used
 from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
 from restkeeper.resources.representation import StoredRepresentation
@@ -49,6 +48,7 @@ from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
+from restkeeper.web.handlers import CollectionHandlers, require_owner_used
 
 
 class Feature(NamedTuple):
@@ -243,7 +243,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
             for name, stored in service.representations.items()
         }
         for each in found.values():
-            each.relations = readable_relations(each, found.values())
+            each.relations = relations_of(each, found.values())
     for name, stored in service.representations.items():
         mount(app, service, partial(_routes_of, service, name), unversioned=True, path=stored.resource.path)
     install("batch", "webhooks", "health", "pages", "browse", "openapi")  # the last one documents what there is

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
@@ -33,6 +33,10 @@ YIELD_SECONDS = 0.000001
 TURN_SECONDS = 0.01  # for which a request with many items computes before others have their turn
 WRITE_TURN_SECONDS = 0.04  # likewise in a transaction for whose end all writers wait
 OTHERS_SECONDS = 1.0  # for which it gives way to them, in total
+
+LOG_SECONDS = 60.0  # between two lines of a process about the same cause
+_MOST_LOGGED = 100  # causes that are remembered
+_logged: dict[Hashable, float] = {}  # the time of the last line about each cause
 
 
 def in_turns(
@@ -88,3 +92,14 @@ def uuid7(nanoseconds: int | None = None, random: int | None = None) -> str:
     random = int.from_bytes(os.urandom(8)) >> 2 if random is None else random
     fraction = rest * _FRACTION // 1_000_000
     return str(UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | random))
+
+
+def is_due(cause: Hashable) -> bool:
+    """Whether a line about this cause is to be logged now: there was none in the last minute."""
+    now = time.monotonic()
+    if now - _logged.get(cause, -LOG_SECONDS) < LOG_SECONDS:
+        return False
+    if len(_logged) >= _MOST_LOGGED:
+        _logged.clear()
+    _logged[cause] = now
+    return True

@@ -15,14 +15,15 @@ from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
+from restkeeper.resources.call import EVERYBODY, PROGRAM, Call, Caller
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.embedding import relations_of, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
-from restkeeper.resources.items import CollectionReader
+from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.migration import Conversion
-from restkeeper.resources.representation import ItemLimits, Representation, StoredRepresentation
+from restkeeper.resources.queries import ListRequest
+from restkeeper.resources.representation import ItemLimits, StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.writes import CollectionWriter
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
@@ -31,10 +32,9 @@ from restkeeper.storage.interface import GONE, Collection, StoredState
 from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import Guard
+from restkeeper.web.auth import Guard, caller
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution, operation_of
-from restkeeper.web.queries import ListRequest
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 NAME = "Restkeeper"
@@ -72,7 +72,7 @@ class Service:
     served: tuple[Version, ...]
     name: str = NAME
     contributions: list[Contribution] = field(default_factory=list)
-    writes: dict[str, dict[str, CollectionWriter]] = field(default_factory=dict)
+    writes: dict[str, dict[str, ServedCollection]] = field(default_factory=dict)
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -84,17 +84,15 @@ class Service:
         """The version of the unversioned paths, or when it is retired, the one to use instead."""
         return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
-    def items_of(
-        self, stored: StoredRepresentation, known: Representation | None = None, **options: Any
-    ) -> CollectionWriter:
-        """The items of a collection, as requests read and write them."""
-        return CollectionWriter(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
+    def items_of(self, stored: StoredRepresentation, known: Views | None = None, **options: Any) -> ServedCollection:
+        """The items of a collection, as callers see them."""
+        return ServedCollection(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
 
     @cached_property
-    def related(self) -> Mapping[str, CollectionReader]:
+    def related(self) -> Mapping[str, ServedCollection]:
         """The items of each collection, and those that they refer to, as they are stored, whoever calls."""
         options = self.store, self.config, Hooks(), self.clock
-        readers = {name: CollectionReader(stored, stored, *options) for name, stored in self.representations.items()}
+        readers = {name: ServedCollection(stored, stored, *options) for name, stored in self.representations.items()}
         for items in readers.values():
             items.relations = relations_of(items, readers.values())
         return readers
@@ -109,7 +107,7 @@ class Service:
             stored.changed_at = found[stored.name].converted_at
             former, items, _ = found[stored.name]
             if former < stored.revision.number:
-                shown = {each.name: self.hooks.represent(stored, each.name) for each in self.served}
+                shown = {each.name: self.hooks.represent(stored, each.name).of(PROGRAM) for each in self.served}
                 older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
                 conversions.append(Conversion(stored, older, former, items, accepts))
         return conversions
@@ -195,9 +193,9 @@ def make_service(
     by_name = {each.name: each for each in representations}
     limits = ItemLimits(*config.item_limits)
 
-    def items(transaction: Transaction) -> Items:
+    def items(transaction: Transaction, call: Call) -> Items:
         if transaction.items is None:
-            transaction.items = Items(transaction, by_name, hooks, limits, clock)
+            transaction.items = Items(transaction, by_name, hooks, limits, clock, call)
         return cast(Items, transaction.items)
 
     hooks.items, hooks.resources = items, {name: each.resource for name, each in by_name.items()}
@@ -267,12 +265,19 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     Nor those of what is embedded in it.
     """
     service = service_of(current_app)
-    private = stored_in(service.representations, collection).unreadable()
+    private = stored_in(service.representations, collection).unreadable(_reader())
     public: Any = {name: value for name, value in item.items() if name not in private}
     for name, relation in service.related[collection].relations.items():
         steps = [name] if relation.is_back or relation.beside else name.split(".")
         public = _changed_at(steps, public, partial(shown, relation.to.name))
     return cast(dict[str, Any], public)
+
+
+def _reader() -> Caller:
+    """The caller of the function, or of the request; a program sees everything."""
+    if items := current_items.get():
+        return items.call.caller
+    return caller() if has_request_context() else PROGRAM
 
 
 def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -317,7 +322,7 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
 
 
 def _pages(
-    service: Service, items: CollectionReader, requested: ListRequest, left: int | None, size: int
+    service: Service, items: ServedCollection, requested: ListRequest, left: int | None, size: int
 ) -> Iterator[dict[str, Any]]:
     """The items of a list, of which so many are `left`, or all; `size` is that of a page."""
     query, page = requested.query, None
@@ -328,7 +333,7 @@ def _pages(
         page = service.store.page(items.name, query, service.config.page_bytes)
         bodies = items.stored.bodies(page)
         if parts:
-            bodies = with_related(items, bodies, parts, requested.fields, prefix)
+            bodies = with_related(EVERYBODY, items, bodies, parts, requested.fields, prefix)
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
         yield from map(exactjson.stored, bodies)

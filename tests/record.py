@@ -34,10 +34,11 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from restkeeper import Config, create_app
+from restkeeper.service import service_of
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.issuer import token, trusted
-from tests.postgresql.wire import Wire, counted
+from tests.postgresql.wire import Wire, counted, filled
 from tests.postgresql_server import PostgresServer
 from tests.shapes import RESOURCES, VERSIONS
 
@@ -589,6 +590,8 @@ class Recorder:
             **trusted(folder),
         )
         self.app = create_app(config, RESOURCES, versions=VERSIONS, clock=self._clock)
+        if wire:
+            filled(service_of(self.app).store)
         self._client = self.app.test_client()
         self._callers = {"admin": ADMIN, "nobody": {}, "stranger": {"X-API-Key": "rk_0000000000000000_x"}}
         for name, (scopes, owners) in CALLERS.items():

@@ -12,7 +12,7 @@ from schemathesis.generation.meta import TestPhase
 
 from restkeeper.config import Config
 from restkeeper.features.events import LONGEST
-from restkeeper.web.queries import MAX_VALUES
+from restkeeper.resources.queries import MAX_VALUES
 from tests.documents import unfolded
 from tests.waiting import SECONDS
 

@@ -13,8 +13,8 @@ from marshmallow import fields
 from werkzeug.test import TestResponse
 
 from restkeeper import Config, Index, Items, ItemSchema, Reference, Resource
-from restkeeper.resources.writes import LARGE
 from restkeeper.web.bodies import JSON
+from restkeeper.web.calls import LARGE
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop

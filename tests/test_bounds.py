@@ -13,11 +13,10 @@ from restkeeper.features.harness import MOST_BODY, MOST_VALUES, control, faults,
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
 from restkeeper.features.webhooks import deliverer, sender
-from restkeeper.resources import functions, resource
+from restkeeper.resources import functions, queries, resource
+from restkeeper.resources.call import CHANGE_SECONDS
 from restkeeper.resources.embedding import MOST_ELEMENTS
-from restkeeper.resources.handlers import MOST_TOGETHER
 from restkeeper.resources.items import MOST_COUNTED
-from restkeeper.resources.writes import CHANGE_SECONDS
 from restkeeper.server.request import UNCOUNTED
 from restkeeper.server.worker import Worker
 from restkeeper.service import START_SECONDS
@@ -25,7 +24,8 @@ from restkeeper.storage import shares
 from restkeeper.storage.interface import MOST_INDEXED
 from restkeeper.storage.postgresql import limits as postgresql
 from restkeeper.storage.sqlite import connection, search, writer
-from restkeeper.web import auth, queries
+from restkeeper.web import auth
+from restkeeper.web.handlers import MOST_TOGETHER
 from tests.live import ROOT
 
 ROWS = [

@@ -3,7 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from restkeeper.web.pagination import Cache
+from restkeeper.resources.cache import Cache
 from tests.waiting import SECONDS
 
 CAPACITY = 160  # of which one value may be a sixteenth: 10

@@ -1,8 +1,8 @@
 """Changes are computed in their transaction, by what is stored then: no update is lost. Bodies are validated before."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -10,16 +10,13 @@ from flask.testing import FlaskClient
 from restkeeper.clock import YIELD_SECONDS, in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
-from restkeeper.resources import writes
+from restkeeper.resources.call import CHANGE_SECONDS, EVERYBODY, Ahead, Call
 from restkeeper.resources.resource import Ownership, Resource
-from restkeeper.resources.writes import deadline_of, until_current
+from restkeeper.resources.writes import until_current
 from restkeeper.schemas.fields import Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
-from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordChanged
-from restkeeper.storage.interface import Found, Key, Record
-from restkeeper.web.lookup import Lookup
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
@@ -122,21 +119,13 @@ def test_a_change_that_is_always_stale_returns_503() -> None:
     assert clock.slept == [YIELD_SECONDS] * 3
 
 
-def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change(client: FlaskClient) -> None:
+def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change() -> None:
     """All its waits for the store have one deadline."""
-    clock = SetClock(100.0)
-
-    class Slow:
-        def look_up(self, keys: Sequence[Key]) -> list[Found]:
-            clock.now += 4
-            return [Record("k", 1, "", "", b"{}"), None]
-
-    with client.application.test_request_context("/products"):
-        assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
-        Lookup(cast(Store, Slow()), clock).credential("keys", "k", "key:k")
-        assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
-        clock.now += 3  # in one queue, before the next one
-        assert deadline_of(clock) == 100 + writes.CHANGE_SECONDS
+    clock = SetClock(104.0)
+    call = Call(EVERYBODY, ahead=Ahead(seconds=4))
+    assert call.deadline(clock) == 100 + CHANGE_SECONDS
+    clock.now += 3  # in one queue, before the next one
+    assert call.deadline(clock) == 100 + CHANGE_SECONDS
 
 
 class SlowClock(SetClock):
@@ -169,7 +158,7 @@ class WorkingClock(SetClock):
 @pytest.mark.needs("batch")
 def test_batches_and_arrays_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also inside of their transactions, which lose nothing by that."""
-    monkeypatch.setattr(writes, "CHANGE_SECONDS", 1000.0)
+    monkeypatch.setattr("restkeeper.resources.call.CHANGE_SECONDS", 1000.0)
     client = create_app(Config(), clock=(clock := WorkingClock())).test_client()
     several = [{"name": str(number)} for number in range(100)]
     batch = {"operations": [{"method": "POST", "path": "/products", "body": each} for each in several]}

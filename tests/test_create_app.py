@@ -15,8 +15,9 @@ from werkzeug.routing import BaseConverter, Map, RequestRedirect, Rule
 
 import restkeeper
 from restkeeper import Application, Config
+from restkeeper.resources.call import PUBLIC
 from restkeeper.schemas.fields import FieldOptions
-from restkeeper.web.auth import PUBLIC, needs
+from restkeeper.web.auth import needs
 from tests import shop
 from tests.shop import orders, tags
 

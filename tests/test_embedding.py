@@ -273,6 +273,13 @@ class TestAtAnItem:
         assert ids == [each["id"] for each in client.get(f"/orders?customer={person}&limit=100", headers=ADMIN).json]
         assert client.get(f"/people/{person}/reviews.about?writer={person}", headers=ADMIN).status_code == 200
 
+    def test_the_item_is_found_before_the_parameters_are_read(self, client: FlaskClient) -> None:
+        """Who may not know of it learns nothing by a wrong parameter."""
+        for query in ("sort=nothing", "_limit=x"):
+            assert client.get(f"/people/nobody/orders?{query}", headers=ADMIN).status_code == 404
+        person = new(client, "/people")
+        assert client.get(f"/people/{person}/orders?_limit=x", headers=ADMIN).status_code == 400
+
     def test_it_needs_both(self, client: FlaskClient) -> None:
         """The scopes of both collections, and an item that the caller may see."""
         mine, other = key(client, *READ, *WRITE), key(client, *READ, *WRITE)

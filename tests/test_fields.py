@@ -14,12 +14,12 @@ import restkeeper
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
+from restkeeper.resources.queries import OPERATORS
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource, Revision
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Index, Kind
-from restkeeper.web.queries import OPERATORS
 from tests.live import ROOT
 from tests.shop import create_app
 

@@ -10,11 +10,11 @@ from werkzeug.test import TestResponse
 
 from restkeeper import ItemSchema, Ownership, Reference, Resource
 from restkeeper.config import Config
+from restkeeper.resources.call import Caller
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Key, Record, StoredResponse
 from restkeeper.web.application import Application
-from restkeeper.web.auth import Caller
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.clock import SetClock

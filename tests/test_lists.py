@@ -10,11 +10,11 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.test import TestResponse
 
 from restkeeper.resources import items
+from restkeeper.resources.cache import Cache
 from restkeeper.resources.items import PAGES_BYTES
+from restkeeper.resources.queries import ListRequest
 from restkeeper.storage.interface import Query, Sort
 from restkeeper.web import pagination
-from restkeeper.web.pagination import Cache
-from restkeeper.web.queries import ListRequest
 from tests.test_pages import links_of
 
 

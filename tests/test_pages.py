@@ -11,10 +11,11 @@ from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
+from restkeeper.resources.items import require_whole
+from restkeeper.resources.queries import ListRequest
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Page, Query
-from restkeeper.web.pagination import LINK_BYTES, link_header, require_whole
-from restkeeper.web.queries import ListRequest
+from restkeeper.web.pagination import LINK_BYTES, link_header
 from tests.shop import create_app
 
 QUERIES = (

@@ -13,10 +13,11 @@ from flask.testing import FlaskClient
 
 from restkeeper import Items
 from restkeeper.config import Config
+from restkeeper.resources.call import KNOWN, PUBLIC
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
-from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needs
+from restkeeper.web.auth import OWN, PROBE, needs
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS

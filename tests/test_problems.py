@@ -10,6 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
+from restkeeper import clock
 from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.features.keys import new_token
@@ -184,7 +185,7 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
         (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
         (StoreUnreachable("away", reason="it stops"), 503, "unavailable", "1", {"detail": "away"}),
     ):
-        monkeypatch.setattr(web_errors, "_logged", {})
+        monkeypatch.setattr(clock, "_logged", {})
         caplog.clear()
         client = _client_of_broken_store(error, monkeypatch)
         for response in (client.post("/products", json={"name": "x"}), client.get("/products/x")):
@@ -197,7 +198,7 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
         assert not [record for record in caplog.records if record.exc_info]
         caplog.clear()
         error.__cause__ = OSError("the secret cause")
-        monkeypatch.setattr(web_errors, "_logged", {})
+        monkeypatch.setattr(clock, "_logged", {})
         assert client.get("/products/x").json["detail"] == members["detail"]
         logged = [record.exc_text or record.getMessage() for record in caplog.records]
         assert [("the secret cause" in text) for text in logged] == ([True] if status >= 500 else [])
@@ -214,13 +215,13 @@ def test_a_missing_busy_failing_or_full_store_is_one_line_in_the_log(
     error = kind("it is missing")
     error.__cause__ = OSError("/disk/a.db")
     client = _client_of_broken_store(error, monkeypatch)
-    monkeypatch.setattr(web_errors, "_logged", {})
+    monkeypatch.setattr(clock, "_logged", {})
     assert [client.get(path).status_code for path in ("/products/x", "/products", "/products/y")] == [status] * 3
     (record,) = caplog.records
     assert (record.getMessage(), record.exc_info) == (f"requests get {status}: it is missing: /disk/a.db", None)
     assert client.get("/readyz").status_code == 503
-    before = time.monotonic() - web_errors.LOG_SECONDS
-    monkeypatch.setattr(web_errors, "_logged", dict.fromkeys(web_errors._logged, before))
+    before = time.monotonic() - clock.LOG_SECONDS
+    monkeypatch.setattr(clock, "_logged", dict.fromkeys(clock._logged, before))
     assert client.get("/products").status_code == status
     assert len(caplog.records) == 2
 
@@ -231,7 +232,7 @@ def test_another_failure_of_a_store_is_logged_once_with_its_traceback(
     error = StoreUnavailable("it does not answer")
     error.__cause__ = ValueError("a mistake")
     client = _client_of_broken_store(error, monkeypatch)
-    monkeypatch.setattr(web_errors, "_logged", {})
+    monkeypatch.setattr(clock, "_logged", {})
     assert [client.get("/products/x").status_code for _ in range(3)] == [503] * 3
     (record,) = caplog.records
     assert record.getMessage() == "requests get 503: it does not answer: a mistake" and record.exc_info
@@ -249,14 +250,14 @@ def test_causes_of_the_same_class_have_a_line_each(
         return caplog.messages
 
     client = _client_of_broken_store(error := StoreUnavailable(""), monkeypatch)
-    monkeypatch.setattr(web_errors, "_logged", {})
-    monkeypatch.setattr(web_errors, "_MOST_LOGGED", 4)
+    monkeypatch.setattr(clock, "_logged", {})
+    monkeypatch.setattr(clock, "_MOST_LOGGED", 4)
     assert logged("250 requests already wait") == ["requests get 503: 250 requests already wait"]
     assert logged("251 requests already wait") == []
     assert logged("the store is damaged") == ["requests get 503: the store is damaged"]
     assert logged("it fails: is locked", "is locked") == ["requests get 503: it fails: is locked"]
     for name in "abcdef":
-        assert logged(name) and len(web_errors._logged) <= 4
+        assert logged(name) and len(clock._logged) <= 4
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
@@ -265,7 +266,7 @@ def test_without_file_descriptors_a_request_is_not_served_now(
 ) -> None:
     """Wherever it needs one: it can be repeated. The log has one line; another error of the system stays a 500."""
     client = _client_of_broken_store(OSError(number, os.strerror(number)), monkeypatch)
-    monkeypatch.setattr(web_errors, "_logged", {})
+    monkeypatch.setattr(clock, "_logged", {})
     for response in (client.get("/products/x"), client.post("/products", json={"name": "x"})):
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
         assert response.json["detail"] == "the server has no file descriptor left; try again"

@@ -193,7 +193,7 @@ def test_a_start_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
 def test_a_wrong_declaration_stops_the_start(tmp_path: Path) -> None:
     """The document is built once before any worker starts, so that a handler's fault is not found by a client."""
     (tmp_path / "wrong.py").write_text("""
-from restkeeper.resources.handlers import CollectionHandlers
+from restkeeper.web.handlers import CollectionHandlers
 from restkeeper.web.operations import Parameter, takes
 from tests.shop import create_app
 takes(Parameter("wrong", lambda handlers: handlers.no_such_name))(CollectionHandlers.read_item)

@@ -24,7 +24,7 @@ from restkeeper import (
     Whole,
 )
 from restkeeper.config import Config
-from restkeeper.web import queries
+from restkeeper.resources import queries
 from tests.shop import RESOURCES, create_app
 from tests.test_pages import links_of
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from restkeeper import Config, Items, ItemSchema, Owner, Ownership, Reference, Resource, Status, Text
-from restkeeper.resources.functions import call
+from restkeeper.resources.call import of_program
+from restkeeper.resources.functions import invoke
 from restkeeper.schemas.fields import Lifecycle
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
@@ -30,8 +31,8 @@ PREVIEW = {"If-Match": '"none"'}  # with it, what is allowed is a 412
 
 
 def create(service: Service, transaction: Transaction, name: str, item: dict[str, Any]) -> None:
-    items: Items = service.hooks.items(transaction)
-    call(items, items.create, name, item)
+    items: Items = service.hooks.items(transaction, of_program())
+    invoke(items, items.create, name, item)
 
 
 class LinkSchema(ItemSchema):

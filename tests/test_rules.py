@@ -27,6 +27,7 @@ from restkeeper import (
     Text,
     ValidationFailed,
     Whole,
+    clock,
     find_items,
     needs,
     read_item,
@@ -35,7 +36,6 @@ from restkeeper.resources import functions
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended
-from restkeeper.web import errors
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
 from tests.shop import create_app as create_shop
@@ -388,7 +388,7 @@ def test_a_slow_search_is_logged_with_its_plan_and_the_index_that_it_needs(
     """Once a minute for each form of query, whatever its values."""
     monkeypatch.setattr(functions, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(functions, "FIND_SECONDS", SECONDS)
-    monkeypatch.setattr(errors, "_logged", {})
+    monkeypatch.setattr(clock, "_logged", {})
 
     def do(items: Items) -> None:
         for mode in "ab":
@@ -412,7 +412,7 @@ def test_searches_of_one_transaction_share_what_they_take_too_long(
 ) -> None:
     """So many of them make others wait no longer than one does."""
     limits: list[float] = []
-    monkeypatch.setattr(errors, "_logged", {})
+    monkeypatch.setattr(clock, "_logged", {})
 
     def page(transaction: Transaction, *arguments: Any, seconds: float, **options: Any) -> Any:
         limits.append(seconds)

@@ -11,9 +11,10 @@ from flask import current_app
 
 from restkeeper.errors import Problem
 from restkeeper.features.versions.representations import OlderRepresentation
+from restkeeper.resources.call import CHANGE_SECONDS, PROGRAM
 from restkeeper.resources.migration import ConversionRefused
 from restkeeper.resources.representation import Representation
-from restkeeper.resources.writes import CHANGE_SECONDS, until_current
+from restkeeper.resources.writes import until_current
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import StoreError, StoreUnavailable
@@ -65,7 +66,7 @@ def items_of(service: Service, name: str, version: str | None, revision: int | N
             return OlderRepresentation(stored, revision)
         except ValueError as error:
             raise Refused(f"--revision: {error}") from None
-    return service.hooks.represent(stored, version) if version else stored
+    return service.hooks.represent(stored, version).of(PROGRAM) if version else stored
 
 
 def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = True, feature: str = "") -> Service:

@@ -17,10 +17,11 @@ from restkeeper.cli.common import Command, in_batches, items_of, progress_bar, s
 from restkeeper.cli.formats import FILE_FORMATS
 from restkeeper.cli.lines import Item, Lines, Options, opened, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
+from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.references import missing_reference, required_by
 from restkeeper.resources.representation import StoredRepresentation
-from restkeeper.resources.writes import deadline_of, duplicate_of_function, until_current
+from restkeeper.resources.writes import duplicate_of_function, until_current
 from restkeeper.schemas.fields import Refers
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -137,7 +138,7 @@ class _Import:
         """
         if self.lines.last_id:  # later items continue after them
             reserve = partial(self.stored.use_ids, [self.lines.last_id])
-            until_current(partial(_write, self._service, reserve), deadline_of(self._service.clock))
+            until_current(partial(_write, self._service, reserve), of_program().deadline(self._service.clock))
         with progress_bar("writing", self.lines.planned.total()) as bar:
             for batch in in_batches(self._service.store, self.lines.items(), self._insert, self._ends):
                 for item, outcome in batch:
@@ -172,7 +173,7 @@ class _Import:
     def change(self, item: Item) -> Change:
         """The change that an item is."""
         at = item.record.updated_at if item.before else self.lines.now
-        return Change(self.stored, item.before, item.record, at)
+        return Change(self.stored, item.before, item.record, at, of_program())
 
     def write(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> None:
         """Write an item by one of the `Hooks`. Raises RecordChanged if what it changes is not as it was read."""
@@ -264,7 +265,9 @@ def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is
             return
         work = partial(_store_all, service.hooks, waiting)
         try:
-            refused: dict[int, Outcome] = until_current(partial(_write, service, work), deadline_of(service.clock))
+            refused: dict[int, Outcome] = until_current(
+                partial(_write, service, work), of_program().deadline(service.clock)
+            )
         except DuplicateValue as error:  # as of the items themselves it is in what is refused
             raise duplicate_of_function(error) from None
         for number, (each, item) in enumerate(waiting):

@@ -16,7 +16,8 @@ from greenlet import getcurrent, greenlet
 
 from restkeeper.cli.common import Command, Refused, service_of_app
 from restkeeper.mistakes import own_traceback
-from restkeeper.resources.functions import Items, call
+from restkeeper.resources.call import of_program
+from restkeeper.resources.functions import Items, invoke
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
 
@@ -44,7 +45,7 @@ class ShellItems:
         block = getcurrent()
 
         def work(transaction: Transaction) -> None:
-            self._open = items = self._service.hooks.items(transaction)
+            self._open = items = self._service.hooks.items(transaction, of_program())
             block.switch()  # raises what the block raises
             if items.failure:  # which the block has caught
                 raise items.failure
@@ -70,11 +71,13 @@ class ShellItems:
         @wraps(method)
         def called(*arguments: Any, **options: Any) -> Any:
             def work(items: Items) -> Any:
-                return call(items, partial(method, items, *arguments, **options))
+                return invoke(items, partial(method, items, *arguments, **options))
 
             if self._open:
                 return work(self._open)
-            return self._service.store.write(lambda transaction: work(self._service.hooks.items(transaction)))
+            return self._service.store.write(
+                lambda transaction: work(self._service.hooks.items(transaction, of_program()))
+            )
 
         return called
 

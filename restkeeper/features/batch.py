@@ -5,18 +5,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
-from typing import Any, cast
-from urllib.parse import parse_qsl, quote, unquote
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote
 
-from flask import Blueprint, request
+from flask import Blueprint
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
-from werkzeug.datastructures import MultiDict
+from werkzeug.http import parse_etags
 
 from restkeeper import exactjson
 from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.exactjson import fault, require_none
+from restkeeper.resources.call import KNOWN, NONE, PUBLIC, Call, Conditions, lacking
+from restkeeper.resources.changes import Answer
 from restkeeper.resources.embedding import Relation
+from restkeeper.resources.items import ServedCollection, refer
 from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.writes import (
@@ -25,9 +28,7 @@ from restkeeper.resources.writes import (
     CollectionWriter,
     Refusal,
     Write,
-    deadline_of,
     explained_refusal,
-    is_large,
     owner_fault,
     write_once,
 )
@@ -39,11 +40,11 @@ from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import KNOWN, PUBLIC, caller, lacking, needs
+from restkeeper.web.auth import needs
 from restkeeper.web.bodies import JSON, NO_BODY, put_back, read_bytes, read_object, require_acceptable
+from restkeeper.web.calls import current_call, is_large
 from restkeeper.web.edge import require_utf8
 from restkeeper.web.errors import problem_of
-from restkeeper.web.observe import SHOWN
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -66,7 +67,6 @@ _REFERENCE = re.compile(r"(?<=/)\$([A-Za-z][A-Za-z0-9_]{0,63})(?=/|$)")
 _PATH = re.compile(r"/([^/?]+)(?:/([A-Za-z0-9._~-]{1,64}))?(?:/([A-Za-z][\w.~-]*))?", re.ASCII)
 _ITEM = "^/%s/[$A-Za-z0-9._~-]{1,65}%s$"  # also one with the name of an earlier operation
 _OWNER = "([?]owner=[^&]*)?"  # of an item that a PUT creates
-_CONDITIONS = ("HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH", "HTTP_IF_MODIFIED_SINCE", "HTTP_IF_UNMODIFIED_SINCE")
 
 
 def install(app: Application, service: Service) -> None:
@@ -175,7 +175,7 @@ class BatchHandlers:
         require_acceptable(JSON)
         service = self._service
         put_back(read_bytes(service.config.max_body))  # first: nobody else waits for this client
-        with service.hooks.large(deadline_of(service.clock)) if is_large() else nullcontext():
+        with service.hooks.large(current_call().deadline(service.clock)) if is_large() else nullcontext():
             return self._run_once()
 
     def _run_once(self) -> Reply:
@@ -183,15 +183,17 @@ class BatchHandlers:
         operations = load(_BATCH, sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._writes.get(unquote(path[1])) for path in paths)
-        request.environ[SHOWN] = names = {each.name for each in named if each}
-        for condition in _CONDITIONS:  # each operation has its own
-            request.environ.pop(condition, None)
-        once = service.hooks.idempotency(sent)
+        call = current_call()
+        call.shown = names = {each.name for each in named if each}
+        once = service.hooks.idempotency(sent, _reply)
         begun: Begun = []
-        write, explain = Write(partial(self._run, operations, begun)), partial(_explained, begun, count())
-        return write_once(service.store, once, lambda: write, service.clock, explain, names)
+        write, explain = Write(partial(self._run, call, operations, begun)), partial(_explained, begun, count())
+        reply: Reply = write_once(service.store, call, once, lambda: write, service.clock, explain, sorted(names))
+        return reply
 
-    def _run(self, operations: list[JsonObject], begun: Begun, transaction: Transaction, _: Write) -> Reply:
+    def _run(
+        self, call: Call, operations: list[JsonObject], begun: Begun, transaction: Transaction, _: Write
+    ) -> Answer:
         """Do the operations; `begun` has those that were, also if what the store refuses of one is raised later."""
         begun.clear()
         ids: dict[str, str | int] = {}
@@ -199,26 +201,30 @@ class BatchHandlers:
         left = most = self._service.config.page_bytes
         for number, operation in in_turns(enumerate(operations), self._service.clock, transaction.turn_seconds):
             try:
-                reply = self._one(operation, number, ids, begun, transaction)
-                body = reply.get_data()
-                if (left := left - len(body)) < 0:
+                answer = self._one(call, operation, number, ids, begun, transaction)
+                if (left := left - len(answer.body)) < 0:
                     raise BodyTooLarge(f"the items of a batch have at most {most} bytes together")
                 if name := operation.get("name"):
-                    ids[name] = _id_in(body, number)
+                    ids[name] = _id_in(answer.body, number)
                 if transaction.items and transaction.items.written:
                     transaction.flush()  # what functions have written is known to be of this operation
             except Problem as problem:
                 transaction.flush()  # what is refused of earlier operations comes first
                 problem.members |= {"operation": number}
                 raise
-            headers = {"ETag": reply.headers["ETag"]} if "ETag" in reply.headers else {}
-            results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), body))
-        whole = b'{"results":[%b]}' % b",".join(results)
-        return Reply(whole, content_type=JSON, headers={"Cache-Control": "no-store"})
+            headers = {"ETag": f'"{answer.tag}"'} if answer.tag else {}
+            results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), answer.body))
+        return Answer(b'{"results":[%b]}' % b",".join(results))
 
     def _one(
-        self, operation: JsonObject, number: int, ids: Mapping[str, Any], begun: Begun, transaction: Transaction
-    ) -> Reply:
+        self,
+        call: Call,
+        operation: JsonObject,
+        number: int,
+        ids: Mapping[str, Any],
+        begun: Begun,
+        transaction: Transaction,
+    ) -> Answer:
         """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it.
 
         The store may also raise later what it refuses.
@@ -226,33 +232,36 @@ class BatchHandlers:
         path, _, query = operation["path"].partition("?")
         parts = _PATH.fullmatch(_REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), path))
         writes = self._writes.get(unquote(parts[1])) if parts else None
-        sent, args = _resolved(operation["body"], ids) or {}, MultiDict(parse_qsl(query, keep_blank_values=True))
-        found = _work(writes, operation["method"], parts[2], parts[3], sent) if writes and parts else None
+        sent, args = _resolved(operation["body"], ids) or {}, parse_qs(query, keep_blank_values=True)
+        conditions = Conditions(parse_etags(operation["if_match"])) if "if_match" in operation else NONE
+        call = call.operation(conditions)
+        found = _work(call, writes, operation["method"], parts[2], parts[3], sent) if writes and parts else None
         if writes is None or found is None or args.keys() - {OWNER_QUERY}:
             why = f"{operation['method']} {shortened(operation['path'])}: there is no such operation"
             raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
         prepare, scope, writer = found
-        if scope not in (PUBLIC, KNOWN) and not caller().may(scope):
+        if scope not in (PUBLIC, KNOWN) and not call.caller.may(scope):
             raise lacking(scope)
-        request.environ.pop("HTTP_IF_MATCH", None)
-        if "if_match" in operation:
-            if operation["method"] == "POST" and prepare.keywords.get("id") is None:  # nothing would compare it
-                require_none([fault(["operations", number, "if_match"], "is for an operation of an item")])
-            request.environ["HTTP_IF_MATCH"] = operation["if_match"]
+        if "if_match" in operation and operation["method"] == "POST" and prepare.keywords.get("id") is None:
+            require_none([fault(["operations", number, "if_match"], "is for an operation of an item")])
         try:
             if args:
                 require_utf8(query.encode().decode("latin-1"))
                 is_put = operation["method"] == "PUT" and writes.stored.is_put_creating
-                if not is_put and prepare.func not in (writes.creation, _creation_below):
+                if not is_put and prepare.func not in (writer.creation, _creation_below):
                     raise owner_fault(OWNER_UNUSED)
                 writer.require_owner_used(args)
-                prepare = partial(prepare, owner=args[OWNER_QUERY])
+                prepare = partial(prepare, owner=args[OWNER_QUERY][0])
             write = prepare()
             begun.append((writer, write))
             return write.work(transaction, write)
         except (Problem, RecordNotFound) as error:
             problem = _placed(error, number)
             raise problem from problem.__cause__
+
+
+def _reply(answer: Answer) -> Reply:
+    return Reply(answer.body, content_type=JSON, headers={"Cache-Control": "no-store"})
 
 
 def _placed(error: Problem | StoreError, number: int) -> Problem:
@@ -276,7 +285,7 @@ def _explained(begun: Begun, attempts: Iterator[int], error: Refusal, _: Write) 
             break
     if isinstance(error, DuplicateValue) and next(attempts) == 0:
         writer.require_creation(write)
-    problem = _placed(explained_refusal(writer.representation, error, write), number)
+    problem = _placed(explained_refusal(writer.view, error, write), number)
     problem.members["operation"] = number
     return problem
 
@@ -291,62 +300,65 @@ def _id_in(body: bytes, number: int) -> str | int:
 
 
 def _work(
-    writes: CollectionWriter, method: str, id: str | None, action: str | None, sent: JsonObject
+    call: Call, of: ServedCollection, method: str, id: str | None, action: str | None, sent: JsonObject
 ) -> tuple[partial[Write], str, CollectionWriter] | None:
     """What an operation does in a transaction, the scope that it needs, and who writes; None if there is none."""
-    scope = writes.resource.scope("write")
-    if writes.resource.singleton:  # its path is that of an item without the id
+    writer, resource = CollectionWriter(of, call), of.resource
+    scope = resource.scope("write")
+    if resource.singleton:  # its path is that of an item without the id
         if action:
             return None
-        id, action = writes.name, id
-    if (method != "POST" or id is None) and method not in writes.resource.methods:
+        id, action = of.name, id
+    if (method != "POST" or id is None) and method not in resource.methods:
         return None
     if method == "POST" and id is None:
-        return partial(writes.creation, sent), scope, writes
+        return partial(writer.creation, sent), scope, writer
     if method == "POST":
-        declared, relation = writes.resource.actions.get(action or id or ""), writes.relations.get(action or "")
-        if relation and id and relation.is_plain and isinstance(relation.to, CollectionWriter):
+        declared, relation = resource.actions.get(action or id or ""), of.relations_for(call.caller).get(action or "")
+        if relation and id and relation.is_plain and isinstance(relation.to, ServedCollection):
             if "POST" not in relation.to.resource.methods:
                 return None
-            return (
-                partial(_creation_below, writes, relation, id, sent),
-                relation.to.resource.scope("write"),
-                relation.to,
-            )
+            below = CollectionWriter(relation.to, call)
+            return partial(_creation_below, writer, below, relation, id, sent), below.of.resource.scope("write"), below
         if declared is None or declared.of_item != bool(action):
             return None
-        own = writes.resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
-        return partial(_act, writes, declared, sent, id=id if action else None), own, writes
+        own = resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
+        return partial(_act, writer, declared, sent, id=id if action else None), own, writer
     if id is None or action:
         return None
     if method == "DELETE":
-        return partial(writes.deletion, id), scope, writes
-    change = writes.replace if method == "PUT" else writes.merge
-    return partial(writes.update, id, change, sent), scope, writes
+        return partial(writer.deletion, id), scope, writer
+    change = writer.replace if method == "PUT" else writer.merge
+    return partial(writer.update, id, change, sent), scope, writer
 
 
 def _creation_below(
-    parents: CollectionWriter, relation: Relation, id: str, sent: JsonObject, owner: str | None = None
+    parents: CollectionWriter,
+    writer: CollectionWriter,
+    relation: Relation,
+    id: str,
+    sent: JsonObject,
+    owner: str | None = None,
 ) -> Write:
     """Create an item that refers to the one with this id, at a path of that. Raises NotFound and Forbidden for that."""
 
-    def work(transaction: Transaction, write: Write) -> Reply:
-        writer = cast(CollectionWriter, relation.to)
-        if not caller().may(scope := parents.resource.scope("read")):
+    def work(transaction: Transaction, write: Write) -> Answer:
+        of = parents.of
+        if not writer.caller.may(scope := of.resource.scope("read")):
             raise lacking(scope)
-        parents.access.require_sight(parent := parents.stored.read(transaction, id))
-        parents.refer([sent], relation.field, parents.stored.id_of(parent))
-        request.environ[SHOWN].add(writer.name)
+        of.access.require_sight(writer.caller, parent := of.stored.read(transaction, id))
+        refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
+        writer.call.shown.add(writer.of.name)
         return writer.creation(sent, owner).work(transaction, write)
 
     return Write(work)
 
 
-def _act(writes: CollectionWriter, action: Action, sent: JsonObject, id: str | None) -> Write:
+def _act(writer: CollectionWriter, action: Action, sent: JsonObject, id: str | None) -> Write:
     if sent and not action.body:
         require_none([fault((), NO_BODY)])
     loaded = action.schema and load(action.schema, sent)
-    return writes.execution(action, loaded, id)
+    return writer.execution(action, loaded, id)
 
 
 def _resolved(value: Any, ids: Mapping[str, Any]) -> Any:

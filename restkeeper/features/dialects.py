@@ -28,19 +28,19 @@ from itertools import zip_longest
 from typing import Any
 
 import orjson
-from flask import Response, after_this_request, has_request_context, request
+from flask import Response, after_this_request, request
 from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
 from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
+from restkeeper.resources.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
 from restkeeper.resources.representation import JsonObject, Representation
 from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of
 from restkeeper.web import current_request
 from restkeeper.web.application import Application
 from restkeeper.web.operations import DIALECTS, Contribution
-from restkeeper.web.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
 
 # The parameters of json-server and similar clients; all other names are fields.
 _PAGING = ("_start", "_end", "_page", "_limit", "_per_page")
@@ -122,7 +122,7 @@ def translate(representation: Representation, most: int) -> None:
 
 def _dependents() -> list[str]:
     """The collections whose items the current request deletes with the one that they refer to."""
-    return request.args.getlist("_dependent") if has_request_context() and request.method == "DELETE" else []
+    return request.args.getlist("_dependent")
 
 
 def _nothing(representation: Representation) -> Filter:

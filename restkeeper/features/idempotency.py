@@ -25,13 +25,14 @@ from werkzeug.datastructures import Headers
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import Problem
-from restkeeper.resources.changes import IdempotencyRecord
+from restkeeper.resources.call import ADMIN, Call
+from restkeeper.resources.changes import Answer, IdempotencyRecord
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
-from restkeeper.web import current_request, lookup
+from restkeeper.web import current_request
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import ADMIN, caller_in
+from restkeeper.web.auth import caller_in
 from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution
 
 LONGEST = 255  # characters of a key
@@ -122,8 +123,8 @@ class Idempotency:
         self._required = required
         self._now = now
 
-    def record(self, sent: Any, *, secret: bool = False) -> IdempotencyRecord:
-        """The record of the current request, whose body is this JSON value.
+    def record(self, sent: Any, render: Callable[[Answer], Reply], *, secret: bool = False) -> IdempotencyRecord:
+        """The record of the current request, whose body is this JSON value; `render` makes the response of an answer.
 
         A `secret` response is encrypted with the key and the caller's credentials; the store has neither.
         Raises IdempotencyKeyInvalid, and IdempotencyKeyMissing if a key is required.
@@ -133,7 +134,7 @@ class Idempotency:
         if field is None:
             if self._required:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each new request")
-            return IdempotencyRecord()
+            return IdempotencyRecord(render)
         key = read_key(field)
         who = caller_in(environ)
         id = _id_of(environ, who.id, key)
@@ -151,7 +152,7 @@ class Idempotency:
             print_ = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
         except orjson.JSONEncodeError:
             print_ = ""  # of what is not valid text, and never stored
-        return _Keyed(id, print_, seal, now, now - self.seconds)
+        return _Keyed(render, id, print_, seal, now, now - self.seconds)
 
 
 def response_key(request: Request, caller: str) -> bytes | None:
@@ -183,14 +184,15 @@ def read_key(field: str) -> str:
 
 @dataclass
 class _Keyed(IdempotencyRecord):
+    render: Callable[[Answer], Reply]
     id: bytes
     print_: str
     seal: Fernet | None
     now: float
     oldest: float
 
-    def find(self, store: Store) -> Reply | None:
-        found = lookup.find(store, self.id)
+    def find(self, call: Call, store: Store) -> Reply | None:
+        found = call.find(store, self.id)
         if not isinstance(found, StoredResponse) or found.stored_at < self.oldest:
             return None
         head, _, body = found.body.partition(b"\n")
@@ -212,7 +214,8 @@ class _Keyed(IdempotencyRecord):
         """Store an expired response, in the place of which `save` stores the right one."""
         transaction.store_response(self.id, StoredResponse(self.oldest - 1, b""), expired_before=self.oldest)
 
-    def save(self, transaction: Transaction, reply: Reply) -> None:
+    def save(self, transaction: Transaction, answer: Answer) -> Reply:
+        reply = self.render(answer)
         body, coding = reply.get_data(), list[str]()
         if len(body) > UNCOMPRESSED:
             body, coding = zlib.compress(body, 1), ["zlib"]
@@ -221,3 +224,4 @@ class _Keyed(IdempotencyRecord):
         transaction.store_response(self.id, StoredResponse(self.now, stored), expired_before=self.oldest)
         if self.id[0] < 256 // SWEEP_ONE_IN:
             transaction.sweep_responses(self.oldest, SWEPT, latest=2 * self.now - self.oldest)
+        return reply

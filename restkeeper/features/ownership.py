@@ -1,12 +1,12 @@
 """Ownership: access to the items of other callers, in collections that declare it."""
 
 from restkeeper.errors import NotFound
+from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import ALL_OWNERS, Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record
 from restkeeper.web.application import Application
-from restkeeper.web.auth import caller, lacking
 
 
 def install(app: Application, service: Service) -> None:
@@ -23,21 +23,20 @@ class _OwnedAccess(Access):
         self._sees_others = resource.ownership is Ownership.CHANGES
         self._all = resource.scope(ALL_OWNERS)
 
-    def owner_of_new(self) -> str | None:
-        return caller().owner_id
+    def owner_of_new(self, caller: Caller) -> str | None:
+        return caller.owner_id
 
-    def require_owner(self, owner: str | None, what: str = "an item") -> None:
-        if owner not in caller().owners and not caller().may(self._all):
+    def require_owner(self, caller: Caller, owner: str | None, what: str = "an item") -> None:
+        if owner not in caller.owners and not caller.may(self._all):
             raise lacking(self._all, f"{what} of another owner, or of nobody,")
 
-    def owners(self) -> tuple[str, ...] | None:
-        who = caller()
-        return None if self._sees_others or who.may(self._all) else who.owners
+    def owners(self, caller: Caller) -> tuple[str, ...] | None:
+        return None if self._sees_others or caller.may(self._all) else caller.owners
 
-    def require_sight(self, record: Record) -> None:
-        if (owners := self.owners()) is not None and record.owner not in owners:
+    def require_sight(self, caller: Caller, record: Record) -> None:
+        if (owners := self.owners(caller)) is not None and record.owner not in owners:
             raise NotFound("there is no such item")
 
-    def require_change(self, record: Record) -> None:
-        self.require_sight(record)
-        self.require_owner(record.owner, "a change of an item")
+    def require_change(self, caller: Caller, record: Record) -> None:
+        self.require_sight(caller, record)
+        self.require_owner(caller, record.owner, "a change of an item")

@@ -1,4 +1,4 @@
-"""Collections: how one is declared, and the one set of handlers that serves all."""
+"""Collections: how one is declared, and what a call reads and writes of it. Knows no HTTP."""
 
 import pkgutil
 from collections.abc import Sequence

@@ -11,19 +11,28 @@ from typing import Any, NamedTuple
 from marshmallow import Schema
 
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
+from restkeeper.resources.call import Call, Caller
 from restkeeper.resources.partial import without_fields
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.resources.representation import Representation, StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged
 from restkeeper.storage.interface import Record
-from restkeeper.web.application import Reply
 
 KINDS = ("created", "updated", "deleted")
 
 
+class Answer(NamedTuple):
+    """What a call returns: JSON; of an item also the ETag and the last change, and of a new one the id."""
+
+    body: bytes
+    tag: str = ""
+    changed_at: str = ""
+    id: str | int = ""
+
+
 class Change(NamedTuple):
-    """One write of one item: the item before and after (None where there is none), and when (RFC 3339).
+    """One write of one item: the item before and after (None where there is none), when (RFC 3339), and by which call.
 
     A migration to a new schema, or a note beside the item, is no change: the version stays.
     """
@@ -32,12 +41,15 @@ class Change(NamedTuple):
     before: Record | None
     after: Record | None
     at: str
+    call: Call
 
     @classmethod
-    def now(cls, stored: StoredRepresentation, before: Record | None, after: Record | None, clock: Clock) -> "Change":
+    def now(
+        cls, stored: StoredRepresentation, before: Record | None, after: Record | None, clock: Clock, call: Call
+    ) -> "Change":
         """A change at the time that the item has after it; a deletion is at this moment."""
         at = after.updated_at if after else time_after(before.updated_at if before else "", rfc3339(clock.time()))
-        return cls(stored, before, after, at)
+        return cls(stored, before, after, at, call)
 
     @property
     def kind(self) -> str:
@@ -53,37 +65,47 @@ class Change(NamedTuple):
 
 
 class IdempotencyRecord:
-    """What is stored of a request that is done once: of this one, which has no key, nothing."""
+    """What is stored of a request that is done once: of this one, which has no key, nothing.
 
-    def find(self, store: Store) -> Reply | None:
+    `render` makes the response of an answer.
+    """
+
+    def __init__(self, render: Callable[[Answer], Any]) -> None:
+        self.render = render
+
+    def find(self, call: Call, store: Store) -> Any:
         """The response that was given before, if any. Raises a Problem if that was to another request."""
         return None
 
     def claim(self, transaction: Transaction) -> None:
         """Let repetitions of the request wait for this transaction, which will `save` a response. Raises as `save`."""
 
-    def save(self, transaction: Transaction, reply: Reply) -> None:
-        """Store the response in the transaction of the change. Raises ResponseStored: then `find` returns another."""
+    def save(self, transaction: Transaction, answer: Answer) -> Any:
+        """Store the response in the transaction of the change, and return it.
+
+        Raises ResponseStored: then `find` returns another.
+        """
+        return self.render(answer)
 
 
 class Access:
-    """What the current caller may do with the items of a collection, beyond scopes: here, everything."""
+    """What a caller may do with the items of a collection, beyond scopes: here, everything."""
 
-    def owner_of_new(self) -> str | None:
+    def owner_of_new(self, caller: Caller) -> str | None:
         """The owner of an item that the caller creates, if it does not name another one of its own."""
         return None
 
-    def require_owner(self, owner: str | None) -> None:
+    def require_owner(self, caller: Caller, owner: str | None) -> None:
         """Raises Forbidden for the owner of an item, or none, to whom the caller may not give one."""
 
-    def owners(self) -> tuple[str, ...] | None:
+    def owners(self, caller: Caller) -> tuple[str, ...] | None:
         """The owners whose items alone the caller sees; None if it sees everybody's."""
         return None
 
-    def require_sight(self, record: Record) -> None:
+    def require_sight(self, caller: Caller, record: Record) -> None:
         """Raises NotFound for an item that the caller must not know of."""
 
-    def require_change(self, record: Record) -> None:
+    def require_change(self, caller: Caller, record: Record) -> None:
         """Raises Forbidden for an item that the caller may only read, NotFound as `require_sight`."""
 
 
@@ -93,27 +115,26 @@ class Hooks:
 
     `check` is called before every write, in its transaction, or after several, whose items may refer to each other;
     `check_body` before each action, with the schema of its body and what that has loaded; `on_change` after a write.
-    `idempotency` returns the record of the current request, given the JSON value of its body and whether the response
-    holds a `secret`. `access` returns what callers may do with a collection's items.
-    `before_read` are called before items are read, with how callers know these. `represent` returns how the callers of
-    a version of the API know the items of a collection. `items` returns the `Items` of a transaction. `dependents` are
-    the collections whose items the current request deletes with the item that they refer to, although on_delete is
-    "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the application
-    whose document describes this one. `new_id` returns the id of a new item, in the order of their creation.
+    `idempotency` returns the record of the current request, given the JSON value of its body, what makes the response
+    of an answer, and whether that holds a `secret`. `access` returns what callers may do with a collection's items.
+    `before_read` are called before items are read, with how the caller sees these. `represent` returns how the callers
+    of a version of the API see the items of a collection. `items` returns the `Items` of a transaction and a call.
+    `dependents` are the collections whose items the current request deletes with the item that they refer to, although
+    on_delete is "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the
+    application whose document describes this one. `new_id` returns the id of a new item, in the order of their
+    creation.
     `resources` are the collections by their names. In the context of `large`, which waits until a deadline, what is in
     large bodies is computed, so that those of many requests do not run before a small one that comes after them.
     """
 
     check: Callable[..., None] = lambda transaction, change, bounded=True: None
-    check_body: Callable[[Transaction, Schema, Any], None] = lambda transaction, schema, loaded: None
+    check_body: Callable[[Transaction, Call, Schema, Any], None] = lambda transaction, call, schema, loaded: None
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
-    idempotency: Callable[..., IdempotencyRecord] = lambda sent, secret=False: IdempotencyRecord()
+    idempotency: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
     access: Callable[[Resource], Access] = lambda resource: Access()
     before_read: list[Callable[[Representation, int], None]] = field(default_factory=list)
-    represent: Callable[[StoredRepresentation, str], Representation] = lambda stored, version: without_fields(
-        stored, stored
-    )
-    items: Callable[[Transaction], Any] = lambda transaction: None
+    represent: Callable[[StoredRepresentation, str], Views] = lambda stored, version: without_fields(stored, stored)
+    items: Callable[[Transaction, Call], Any] = lambda transaction, call: None
     dependents: Callable[[], Collection[str]] = lambda: ()
     described: Callable[[Any], Any] = lambda app: app
     clears: bool = True

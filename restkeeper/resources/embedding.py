@@ -1,6 +1,5 @@
 """Embedded items: those that an item refers to, and those that refer to it, in the same response."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -8,36 +7,36 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 import orjson
-from flask import request
 from msgspec import Raw
 
 from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
+from restkeeper.resources.call import Caller
 from restkeeper.resources.changes import Access
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.resources.representation import Representation, StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Owner, Refers
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort, root_of
-from restkeeper.web.application import address_of
-from restkeeper.web.auth import caller
-from restkeeper.web.observe import SHOWN
+from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort
 
-_VERSION = re.compile(r"/api/v\d+(?=/)")
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
 
 
 class Embeddable(Protocol):
-    """The items of a collection, which can be embedded in others: `resources.items.CollectionReader`."""
+    """The items of a collection, which can be embedded in others: `resources.items.ServedCollection`."""
 
     name: str
     resource: Resource
     stored: StoredRepresentation
-    representation: Representation
+    views: Views
     store: Store
     access: Access
     relations: Mapping[str, "Relation"]
     page_bytes: int
+
+    @property
+    def whole(self) -> Representation:
+        """The items for callers who may read every field."""
 
 
 class Relation(NamedTuple):
@@ -58,31 +57,8 @@ class Relation(NamedTuple):
         """Whether there is a list of those that refer to an item: by a field with one value, which is in no other."""
         if not self.is_back or self.to.resource.singleton:
             return False
-        field = self.to.representation.queryable.fields[self.field]
+        field = self.to.whole.queryable.fields[self.field]
         return not field.is_many or field.kind is Kind.JSON
-
-
-class _Readable(Mapping[str, Relation]):
-    """The relations of some items by name, without those by a field that the reader may not see."""
-
-    def __init__(self, items: Embeddable, relations: Mapping[str, Relation]) -> None:
-        self._all = {
-            name: (each, (each.to if each.is_back else items).stored, root_of(each.path))
-            for name, each in relations.items()
-        }
-        self.has_private = any(field in stored.revision.private for _, stored, field in self._all.values())
-
-    def __getitem__(self, name: str) -> Relation:
-        relation, stored, field = self._all[name]
-        if field in stored.unreadable():
-            raise KeyError(name)
-        return relation
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, (_, stored, field) in self._all.items() if field not in stored.unreadable())
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
@@ -103,7 +79,7 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
         Relation(by_name[reference.to], field, path, beside=reference.embed_as)
         for field, path, reference in _references(items)
     ]
-    taken = {*items.representation.names, *(each.beside for each in to)}
+    taken = {*items.whole.names, *(each.beside for each in to)}
     counts, found = Counter(each.to.name for each in back), {}
     for each in back:
         name = each.to.resource.public_name
@@ -112,17 +88,11 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
     return found | {each.beside or each.field: each for each in to}
 
 
-def readable_relations(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
-    """As `relations_of`, without those by a field that the caller may not see."""
-    readable = _Readable(items, relations := relations_of(items, others))
-    return readable if readable.has_private else relations
-
-
 def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:
     """The references of some items: the field as callers know it and as it is stored, and its definition."""
     declared = items.stored.revision.followed
-    for field in items.representation.queryable.fields if declared else ():
-        path = items.representation.query(Query(sort=(Sort(field),))).sort[0].field
+    for field in items.whole.queryable.fields if declared else ():
+        path = items.whole.query(Query(sort=(Sort(field),))).sort[0].field
         if path in declared:
             yield field, path, declared[path]
 
@@ -162,28 +132,17 @@ class _Ids:
         return found
 
 
-def embed(
-    items: Embeddable, bodies: Iterable[bytes], names: Iterable[str], fields: Sequence[str] | None = None
-) -> list[bytes]:
-    """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
-
-    What the caller may not read is left out, and a reference to it stays an id. Raises as `with_related`.
-    """
-    parts = {name: items.relations[name] for name in names}
-    parts = {name: each for name, each in parts.items() if caller().may(each.to.resource.scope("read"))}
-    request.environ[SHOWN] = {items.name, *(each.to.name for each in parts.values())}
-    version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
-    return with_related(items, bodies, parts, fields, address_of(version[0] if version else ""))
-
-
 def with_related(
+    caller: Caller,
     items: Embeddable,
     bodies: Iterable[bytes],
     parts: Mapping[str, Relation],
     fields: Sequence[str] | None,
     prefix: str,
 ) -> list[bytes]:
-    """Representations of items with what these relations embed; collections are at the paths after the `prefix`.
+    """Representations of items with what these relations embed, as a caller sees it.
+
+    Collections are at the paths after the `prefix`.
 
     One query of the store finds it. Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page, and
     RevisionDiffers.
@@ -202,7 +161,7 @@ def with_related(
         opened_besides = {name: opened.open(text, numbers[name]) for name, text in besides.items()}
         shown.append(opened.open(chosen, tree) | opened_besides)
     relations = list(parts.values())
-    found = _find(items, relations, ids, opened.counts)
+    found = _find(caller, items, relations, ids, opened.counts)
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, items.resource.key(id)), [])
@@ -224,7 +183,7 @@ def with_related(
 
 
 def _find(
-    items: Embeddable, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
+    caller: Caller, items: Embeddable, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
 ) -> dict[tuple[int, str], list[bytes]]:
     """The representations that each part finds by each key."""
     wanted, resource, keys = [], items.resource, Counter[tuple[int, str]]()
@@ -236,11 +195,13 @@ def _find(
             values = [form for id in ids for form in resource.forms(resource.key(id))]
         most = to.resource.embed_limit + 1 if is_back else 1
         in_order = to.resource.sort == POSITION
-        wanted.append(Related(to.name, path if is_back else "id", values, most, to.access.owners(), in_order))
+        owners = to.access.owners(caller)
+        wanted.append(Related(to.name, path if is_back else "id", values, most, owners, in_order))
     found: dict[tuple[int, str], list[bytes]] = {}
+    views = [each.to.views.of(caller) for each in parts]
     stored, shown, most = 0, 0, items.page_bytes
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
-        body = parts[number].to.representation.body(record)
+        body = views[number].body(record)
         key = number, resource.key(value) if parts[number].is_back else record.id
         found.setdefault(key, []).append(body)
         stored += len(record.body) + len(record.removed or b"")

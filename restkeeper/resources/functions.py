@@ -11,13 +11,12 @@ from inspect import unwrap
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
-from flask import has_request_context
-from werkzeug.datastructures import MultiDict
-
 from restkeeper import exactjson
-from restkeeper.clock import Clock, rfc3339
+from restkeeper.clock import Clock, is_due, rfc3339
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
+from restkeeper.resources.call import Call
 from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.queries import ListRequest, parse
 from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, StoredRepresentation
 from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN
@@ -29,8 +28,6 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import Query, Record
-from restkeeper.web.errors import is_due
-from restkeeper.web.queries import ListRequest, parse
 
 T = TypeVar("T")
 
@@ -77,8 +74,10 @@ class Items:
         hooks: Hooks,
         limits: ItemLimits,
         clock: Clock,
+        call: Call,
     ) -> None:
         self._transaction = transaction
+        self.call = call
         self._representations = representations
         self._hooks = hooks
         self.limits = limits
@@ -122,15 +121,15 @@ class Items:
         name = stored.schema.id_name
         sent_id = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         members, owner_field = without_server_fields(stored, item) | sent_id, stored.revision.owner
-        if owner is None and owner_field not in members and has_request_context():
-            owner = self._hooks.access(stored.resource).owner_of_new()
+        if owner is None and owner_field not in members:
+            owner = self._hooks.access(stored.resource).owner_of_new(self.call.caller)
         if owner is not None:
             _require_owner(self.functions[-1], owner)
             members.pop(owner_field, None)
         with self._whole():
             id = stored.new_id(self._hooks.new_id)
             write = partial(stored.restore, id=id, now=self.now(), limits=self.limits, owner=owner)
-            record = accepted_record(self.functions[-1], stored, write, members)
+            record = accepted_record(self, self.functions[-1], stored, write, members)
             (record,) = stored.numbered([record], [sent_id], self._transaction, self.limits)
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
@@ -177,7 +176,7 @@ class Items:
         If it is not `bounded`, it can be larger than an item that callers send.
         """
         with self._whole():
-            change = Change.now(stored, before, after, self._clock)
+            change = Change.now(stored, before, after, self._clock, self.call)
             change = run_before(self._hooks, self._transaction, change, self.limits if bounded else NO_LIMITS)
             if change.after is not before:
                 self._bytes += sum(len(record.body) for record in (before, change.after) if record)
@@ -291,7 +290,7 @@ def query_of(
     of_responses = _OF_RESPONSES | (_OF_VIEWS if related is None else set())
     if wrong := of_responses.intersection(parameters or {}, stored.queryable.reserved):
         raise ValueError(f"{stored.name}: {min(wrong)}: is for responses; here it would do nothing")
-    texts = MultiDict[str, str]()
+    texts: dict[str, list[str]] = {}
     for name, value in (parameters or {}).items():
         if value is None and "[" not in name:
             name, value = f"{name}[is]", "null"
@@ -300,7 +299,8 @@ def query_of(
                 raise ValueError(f"{stored.name}: {name}: is an empty list, which no item has a value of")
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
         for element in value if isinstance(value, list | tuple) else [value]:
-            texts.add(name, exactjson.dumps(element).decode() if isinstance(element, bool | None) else str(element))
+            text = exactjson.dumps(element).decode() if isinstance(element, bool | None) else str(element)
+            texts.setdefault(name, []).append(text)
     requested = parse(texts, stored.queryable, limit, limit, related or ())
     return requested._replace(query=requested.query._replace(sort=requested.query.sort or stored.resource.order))
 
@@ -321,21 +321,21 @@ def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: I
     All writes of requests and actions, of arrays, batches, cascades and functions begin with it; `Hooks.apply` follows,
     unless the item then is the one before.
     """
-    stored, before, after, now = change
+    stored, before, after, now, call = change
     if after is before or not (functions := stored.resource.functions.get(f"before {WRITES[change.kind]}")):
         return change
     if after is not None:  # functions see no wrong reference, and cannot take away what a right one refers to
         hooks.check(transaction, change, bounded=False)
         transaction.flush()
-    items: Items = hooks.items(transaction)
+    items: Items = hooks.items(transaction, call)
     for function in functions:
         present = before and item_of(stored, before)
         if after is None:
-            call(items, function, None, present, items, target=(stored.name, change.record.id))
+            invoke(items, function, None, present, items, target=(stored.name, change.record.id))
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
             create = partial(stored.restore, id=after.id, owner=after.owner)
             write = partial(stored.revise, before) if before else create
-            record = accepted_record(function, stored, partial(write, now=now, limits=limits), item)
+            record = accepted_record(items, function, stored, partial(write, now=now, limits=limits), item)
             if before and record is before and after.removed != before.removed:  # which older versions show
                 record = stored.touched(before, now=now)
             after = record if record is before else record._replace(removed=after.removed)
@@ -349,11 +349,11 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
         return
     if after:
         transaction.flush()  # what a store refuses of it is refused first
-    items: Items = hooks.items(transaction)
+    items: Items = hooks.items(transaction, change.call)
     for function in functions:
         shown = after and item_of(stored, after), before and item_of(stored, before)
         with as_conflict(stored.name):  # pointers into this item are no pointers into what was sent
-            call(items, function, *shown, items, target=(stored.name, change.record.id))
+            invoke(items, function, *shown, items, target=(stored.name, change.record.id))
 
 
 def current_records(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
@@ -368,7 +368,7 @@ def current_records(transaction: Transaction, stored: StoredRepresentation, reco
     return cast(list[Record], present)
 
 
-def call(items: Items, function: Callable[..., T], *arguments: Any, target: tuple[str, str] | None = None) -> T:
+def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tuple[str, str] | None = None) -> T:
     """What a function of the service returns, in which `read_item` and `find_items` read from this transaction.
 
     `target` is the collection and id of the item that it is called for. Raises ValueError if it changes that by
@@ -414,7 +414,7 @@ def changed_item(
     """
     body = stored.body(record)
     item = exactjson.stored(body)
-    result = call(items, function, item, *more, target=(stored.name, record.id))
+    result = invoke(items, function, item, *more, target=(stored.name, record.id))
     if result is None:
         with suppress(exactjson.EncodeError):  # a value that has no JSON form is a change
             if _json(item) == body:
@@ -439,7 +439,7 @@ def changed_record(
         return before
     write = partial(stored.revise, before, now=items.now(), limits=items.limits)
     with as_conflict(stored.name):
-        return accepted_record([function, *items.functions][-1], stored, write, item, before)
+        return accepted_record(items, [function, *items.functions][-1], stored, write, item, before)
 
 
 def _require_owner(function: Callable[..., Any], owner: Any) -> None:
@@ -451,6 +451,7 @@ def _require_owner(function: Callable[..., Any], owner: Any) -> None:
 
 
 def accepted_record(
+    items: Items,
     function: Callable[..., Any],
     stored: StoredRepresentation,
     write: Callable[[JsonObject], Record],
@@ -476,7 +477,8 @@ def accepted_record(
             wrong = {detail: shown for detail, shown in wrong.items() if detail not in known}
     if not wrong:
         if isinstance(failure, ValidationFailed):
-            exactjson.require_none([*map(stored.known_fault, failure.members["errors"])])
+            caller = items.call.caller
+            exactjson.require_none([stored.readable_fault(each, caller) for each in failure.members["errors"]])
         raise failure
     shown = "; ".join([*wrong.values()][:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
     raise mistake_of(function, f"sets what {stored.name} cannot store: {shown}")

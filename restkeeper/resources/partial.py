@@ -4,12 +4,14 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import ValidationFailed
 from restkeeper.exactjson import fault, require_none
+from restkeeper.resources.call import Caller, lacking
+from restkeeper.resources.queries import Queryable
 from restkeeper.resources.representation import (
     NO_LIMITS,
     UNREADABLE,
@@ -17,15 +19,14 @@ from restkeeper.resources.representation import (
     JsonObject,
     Representation,
     StoredRepresentation,
+    Views,
+    digest,
 )
 from restkeeper.resources.resource import schema_with
 from restkeeper.schemas.fields import READABLE_BY
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import Page, Query, Record, root_of
-from restkeeper.web.auth import lacking, reader
-from restkeeper.web.preconditions import digest
-from restkeeper.web.queries import Queryable
 
 MOST_SETS = 64  # of fields that callers can read, for which a process keeps a representation of a collection
 
@@ -34,10 +35,10 @@ End = tuple[float, str, str]  # of a field: when (seconds since 1970), its name,
 
 def without_fields(
     whole: Representation, newest: StoredRepresentation, ends: Iterable[End] = (), clock: Clock = time
-) -> Representation:
-    """A representation in which fields end, and private ones are not there for who may not read them.
+) -> Views:
+    """Views in which fields end, and private ones are not there for who may not read them.
 
-    Private is also what an older version makes of a private field. Without such fields it is the `whole` one.
+    Private is also what an older version makes of a private field. Without such fields all see the `whole`.
     """
     scopes: dict[str, set[str]] = {}
     if newest.resource.reading_scopes:
@@ -48,11 +49,11 @@ def without_fields(
             for name in {*whole.names_of(field_name)}.intersection(whole.names):
                 scopes.setdefault(name, set()).add(scope)
     ordered = sorted(ends)
-    return cast(Representation, PartialRepresentation(whole, ordered, scopes, clock)) if ordered or scopes else whole
+    return PartialViews(whole, ordered, scopes, clock) if ordered or scopes else whole
 
 
-class PartialRepresentation:
-    """See `Representation`: at each moment the `whole` one without what is gone, and what its reader may not see."""
+class PartialViews:
+    """See `Views`: at each moment the `whole` without what is gone, and what a caller may not see."""
 
     def __init__(
         self, whole: Representation, ends: Sequence[End], scopes: Mapping[str, Iterable[str]], clock: Clock
@@ -67,10 +68,9 @@ class PartialRepresentation:
 
         self._reduced = reduced
 
-    def __getattr__(self, name: str) -> Any:
-        may = reader().may if self._scopes else bool
-        hidden = tuple(each for each in self._scopes if not may(each[1]))
-        return getattr(self._reduced(bisect_right(self._times, self._clock.time()), hidden), name)
+    def of(self, caller: Caller) -> Representation:
+        hidden = tuple(each for each in self._scopes if not caller.may(each[1]))
+        return self._reduced(bisect_right(self._times, self._clock.time()), hidden)
 
 
 class ReducedRepresentation(Representation):

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from marshmallow import ValidationError, fields, validate
 
 from restkeeper.clock import rfc3339
+from restkeeper.resources.queries import MOST_NAMES, value_of
 from restkeeper.schemas.fields import IntegerReference, Owner, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import EXPECTED, ISO, LONGEST, fields_of
 from restkeeper.storage.interface import Field, Kind
-from restkeeper.web.queries import MOST_NAMES, value_of
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a collection or a field
 LONGEST_KEY = 300  # characters of a value that can be sorted by

@@ -1,14 +1,14 @@
 """References: what they refer to exists, in every transaction; and what follows when it is deleted."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any, NamedTuple
 
-from flask import has_request_context
 from marshmallow import Schema, fields
 
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
+from restkeeper.resources.call import Call, Caller, lacking
 from restkeeper.resources.changes import Access, Change, Hooks
 from restkeeper.resources.functions import (
     MOST_CHANGES,
@@ -18,13 +18,12 @@ from restkeeper.resources.functions import (
     require_few_references,
     without_server_fields,
 )
-from restkeeper.resources.representation import NO_LIMITS, JsonObject, StoredRepresentation
+from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource, references_in
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
-from restkeeper.web.auth import caller, lacking
 
 _UNKNOWN = "items that the caller may not read refer to it"
 TOGETHER = 300  # items that one statement reads, or whose referrers it finds
@@ -83,7 +82,7 @@ class References:
         """
         name, after = change.representation.name, change.after
         if after is None:
-            items = self._hooks.items(transaction)
+            items = self._hooks.items(transaction, change.call)
             if name in self._to and not items.deletions:  # else `follow` asks, for many together
                 transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after these questions
                 items.referrers = self._plan(transaction, items, change)
@@ -95,13 +94,13 @@ class References:
                 continue
             key = self._resources[field.to].key
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
-            if new and bounded and has_request_context():
-                self._hooks.items(transaction).add_references(len(new))
+            if new and bounded and not change.call.is_program:
+                self._hooks.items(transaction, change.call).add_references(len(new))
             wanted[field.to] = new | wanted.get(field.to, {})
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
-            self._require(transaction, to, dict(sorted(ids.items())), after, change.representation.known_fault)
+            self._require(transaction, change.call, to, dict(sorted(ids.items())), after, change.representation)
 
-    def check_body(self, transaction: Transaction, schema: Schema, loaded: Any) -> None:
+    def check_body(self, transaction: Transaction, call: Call, schema: Schema, loaded: Any) -> None:
         """Require what the body of an action refers to, as its schema has `loaded` it. Raises ValidationFailed."""
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}
         for field, id, pointer in _references_of(schema, loaded):
@@ -111,7 +110,7 @@ class References:
         require_few_references(sum(map(len, wanted.values())))
         try:
             for to, ids in sorted(wanted.items()):
-                self._require(transaction, to, dict(sorted(ids.items())), wanted)
+                self._require(transaction, call, to, dict(sorted(ids.items())), wanted)
             transaction.flush()  # the function sees no wrong reference
         except ReferenceMissing as error:
             if error.of is not wanted:  # but an item of an earlier operation of a batch
@@ -121,24 +120,29 @@ class References:
     def _require(
         self,
         transaction: Transaction,
+        call: Call,
         to: str,
         new: Mapping[str, tuple[str | int, str]],
         of: object,
-        known_fault: Callable[[JsonObject], JsonObject] = dict,
+        stored: StoredRepresentation | None = None,
     ) -> None:
-        """Require what `of` newly refers to in a collection: by id in the store, each as it is sent, and where."""
+        """Require what `of` newly refers to in a collection: by id in the store, each as it is sent, and where.
+
+        It is an item of the collection `stored`, or the body of an action.
+        """
 
         def refusal(id: str) -> ReferenceMissing:
             error = missing_reference(self._resources[to], *new[id], of)
-            fault = known_fault({"pointer": error.pointer, "detail": error.detail})
+            fault = {"pointer": error.pointer, "detail": error.detail}
+            fault = stored.readable_fault(fault, call.caller) if stored else fault
             return ReferenceMissing(fault["pointer"], fault["detail"], of)
 
-        if (access := self._private[to]) is None or not has_request_context():
+        if (access := self._private[to]) is None or call.is_program:
             return transaction.require_present(to, [*new], refusal)
         for id in new:  # one by one: the first is refused that the caller must not know of
             transaction.require_present(to, [id], refusal)
             try:
-                access.require_sight(transaction.read(to, id, lock=False))
+                access.require_sight(call.caller, transaction.read(to, id, lock=False))
             except (NotFound, RecordNotFound):
                 raise refusal(id) from None
 
@@ -150,7 +154,7 @@ class References:
         """
         if change.after is not None:
             return
-        items: Items = self._hooks.items(transaction)
+        items: Items = self._hooks.items(transaction, change.call)
         items.deletions.append(change)
         if len(items.deletions) > 1:
             return  # it follows another deletion: a chain may be long
@@ -158,7 +162,7 @@ class References:
         planned, items.referrers = items.referrers, ()
         while items.deletions:
             level = [*items.deletions]
-            for referrers in planned or self._referrers(transaction, _ids_by_collection(level)):
+            for referrers in planned or self._referrers(transaction, items.call, _ids_by_collection(level)):
                 self._follow(transaction, items, referrers)
             del items.deletions[: len(level)]
             planned = ()
@@ -173,10 +177,10 @@ class References:
         while below:
             level, below = below, {}
             levels.append([])
-            for referrers in self._referrers(transaction, level, len(gone)):
+            for referrers in self._referrers(transaction, items.call, level, len(gone)):
                 name = referrers.stored.name
                 remaining = referrers._replace(ids=[id for id in referrers.ids if (name, id) not in gone])
-                remaining.require_allowed()
+                remaining.require_allowed(items.call.caller)
                 levels[-1].append(remaining)
                 if referrers.rule == "null":
                     cleared += len(remaining.ids)
@@ -187,7 +191,7 @@ class References:
         return levels[0]
 
     def _referrers(
-        self, transaction: Transaction, deleted: Mapping[str, Sequence[str]], known: int = 0
+        self, transaction: Transaction, call: Call, deleted: Mapping[str, Sequence[str]], known: int = 0
     ) -> Iterator["_Referrers"]:
         """What refers to some items, by each field; of one that restricts at least one, of others one too many.
 
@@ -198,10 +202,10 @@ class References:
             for stored, path, rule in self._to.get(name, ()):
                 if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
                     continue
-                is_known = root_of(path) not in stored.unreadable()
-                if rule == "null" and is_known and stored.resource.public_name in self._hooks.dependents():
+                is_known = root_of(path) not in stored.unreadable(call.caller)
+                if rule == "null" and is_known and stored.resource.public_name in call.dependents:
                     rule = "chosen"
-                    if not caller().may(scope := stored.resource.scope("write")):
+                    if not call.caller.may(scope := stored.resource.scope("write")):
                         raise lacking(scope)  # also if there is none: who may not know, learns nothing
                 most, ids = known + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
                 for start in range(0, len(to), TOGETHER):
@@ -212,13 +216,13 @@ class References:
 
     def _follow(self, transaction: Transaction, items: Items, referrers: "_Referrers") -> None:
         stored, path, rule, to, ids = referrers
-        referrers.require_allowed()
+        referrers.require_allowed(items.call.caller)
         for before in _locked_items(transaction, items, stored.name, ids, to_delete=rule != "null"):
             if to.isdisjoint(id for _, id in _ids_at(exactjson.stored(before.body), path)):
                 continue
             after = None
             if rule == "chosen":
-                self._hooks.access(stored.resource).require_change(before)
+                self._hooks.access(stored.resource).require_change(items.call.caller, before)
             try:
                 if rule == "null" and isinstance(stored.revision.references[path], WeakReference):
                     after = stored.merge(before, {path: None}, now=items.now())
@@ -226,11 +230,11 @@ class References:
                     cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
                     after = stored.revise(before, cleared, now=items.now(), limits=NO_LIMITS)
             except ValidationFailed:  # which can say what the caller may not read
-                raise referrers.refusal(", and its item is not valid without it") from None
-            with as_conflict(stored.name if may_read(stored.resource) else _UNKNOWN):
+                raise referrers.refusal(items.call.caller, ", and its item is not valid without it") from None
+            with as_conflict(stored.name if may_read(items.call.caller, stored.resource) else _UNKNOWN):
                 result = items.apply(stored, before, after, bounded=False)
             if rule == "null" and item_of(stored, result).get(path) is not None:
-                raise referrers.refusal(", and stays")
+                raise referrers.refusal(items.call.caller, ", and stays")
 
 
 def _locked_items(
@@ -259,16 +263,16 @@ class _Referrers(NamedTuple):
     to: Set[str | int]
     ids: list[str]
 
-    def require_allowed(self) -> None:
+    def require_allowed(self, caller: Caller) -> None:
         """Raises StillReferenced if the rule is to restrict."""
         if self.ids and self.rule == "restrict":
-            raise self.refusal()
+            raise self.refusal(caller)
 
-    def refusal(self, more: str = "") -> StillReferenced:
+    def refusal(self, caller: Caller, more: str = "") -> StillReferenced:
         """The error; it names no collection and no field that the caller may not read."""
         known = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
-        is_private = root_of(self.path) in self.stored.unreadable()
-        return StillReferenced(known if may_read(self.stored.resource) and not is_private else _UNKNOWN)
+        is_private = root_of(self.path) in self.stored.unreadable(caller)
+        return StillReferenced(known if may_read(caller, self.stored.resource) and not is_private else _UNKNOWN)
 
 
 def _ids_by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
@@ -305,9 +309,9 @@ def number_of_references(stored: StoredRepresentation, record: Record) -> int:
     return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
 
 
-def may_read(resource: Resource) -> bool:
-    """Whether the caller may know the items of a collection, beyond their owners. A command may."""
-    return not has_request_context() or caller().may(resource.scope("read"))
+def may_read(caller: Caller, resource: Resource) -> bool:
+    """Whether a caller may know the items of a collection, beyond their owners."""
+    return caller.may(resource.scope("read"))
 
 
 def missing_reference(to: Resource, id: str | int, pointer: str, of: object) -> ReferenceMissing:

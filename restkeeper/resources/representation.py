@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from decimal import Decimal
+from hashlib import blake2b
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -13,15 +14,15 @@ from restkeeper import exactjson
 from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, Conflict, EditConflict, IllegalTransition, ValidationFailed
 from restkeeper.exactjson import fault, faults_in, listed, merge_patch, require_none
+from restkeeper.resources.call import Caller
 from restkeeper.resources.evolution import OTHERS, Chain, Members, revision_of
+from restkeeper.resources.queries import Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, RevisionDiffers
 from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record
-from restkeeper.web.auth import reader
-from restkeeper.web.queries import Queryable
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
 MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
@@ -61,6 +62,18 @@ class ItemLimits(NamedTuple):
 NO_LIMITS = ItemLimits(2**63, 2**63)
 
 
+def digest(body: bytes) -> str:
+    """The strong ETag of a representation, without its quotes."""
+    return blake2b(body, digest_size=12).hexdigest()
+
+
+class Views(Protocol):
+    """How the callers of a version of the API see the items of a collection."""
+
+    def of(self, caller: Caller) -> "Representation":
+        """How one of them sees these now."""
+
+
 class Representation(Protocol):
     """The items of a collection as some callers know them: it reads what they send, and represents records.
 
@@ -77,6 +90,10 @@ class Representation(Protocol):
     queryable: Queryable
     fingerprint: str
     changed_at: str = ""
+
+    def of(self, caller: Caller) -> "Representation":
+        """See `Views`: all callers see the same."""
+        return self
 
     def query(self, query: Query) -> Query:
         """A query of callers as the store has it."""
@@ -188,15 +205,15 @@ class StoredRepresentation(Representation):
             with suppress(ValidationFailed):
                 self.initial = self.create({}, id=self.name, now=_NEVER)._replace(version=0)
 
-    def unreadable(self) -> set[str]:
-        """The fields that are private, and whose reader may not see them."""
+    def unreadable(self, caller: Caller) -> set[str]:
+        """The fields that are private, and that a caller may not read."""
         private = self.revision.private
-        return {name for name, scope in private.items() if not reader().may(scope)} if private else set()
+        return {name for name, scope in private.items() if not caller.may(scope)} if private else set()
 
-    def known_fault(self, found: JsonObject) -> JsonObject:
-        """A fault of a stored item, which does not say what is wrong in a field that the reader may not see."""
+    def readable_fault(self, found: JsonObject, caller: Caller) -> JsonObject:
+        """A fault of a stored item, which does not say what is wrong in a field that the caller may not read."""
         name = found["pointer"].removeprefix("#/").partition("/")[0]
-        return fault((), UNREADABLE) if name in self.unreadable() else found
+        return fault((), UNREADABLE) if name in self.unreadable(caller) else found
 
     @property
     def collection(self) -> Collection:

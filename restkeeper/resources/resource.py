@@ -18,6 +18,7 @@ import orjson
 from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
 
 from restkeeper import exactjson
+from restkeeper.resources.call import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.resources.evolution import (
     OPEN,
     Add,
@@ -31,6 +32,7 @@ from restkeeper.resources.evolution import (
     was_open,
 )
 from restkeeper.resources.queried import NAME, longest_text, queryable_fields
+from restkeeper.resources.queries import MOST_NAMES
 from restkeeper.schemas.fields import READABLE_BY, Email, Owner, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import (
@@ -58,8 +60,6 @@ from restkeeper.storage.interface import (
     root_of,
     serial,
 )
-from restkeeper.web.auth import ADMIN, KNOWN, PUBLIC, SCOPE
-from restkeeper.web.queries import MOST_NAMES
 
 _ACTION = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _TAKEN = ("list", "create", "read", "replace", "merge", "delete")

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from dataclasses import field as field_of
 from typing import Any, TypeVar
 
-from flask import has_request_context
 from marshmallow import ValidationError
-from werkzeug.datastructures import MultiDict
 
 from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
@@ -26,18 +24,20 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.exactjson import fault, require_none
-from restkeeper.resources.changes import Change, IdempotencyRecord
+from restkeeper.resources.call import NONE, Call, lacking
+from restkeeper.resources.changes import Answer, Change, IdempotencyRecord
 from restkeeper.resources.functions import (
     Items,
     as_conflict,
-    call,
     changed_record,
     current_records,
+    invoke,
     require_few_references,
     returned_json,
     run_before,
 )
 from restkeeper.resources.items import CollectionReader
+from restkeeper.resources.queries import Arguments
 from restkeeper.resources.references import added_references, may_read, number_of_references
 from restkeeper.resources.representation import JsonObject, Loaded, Representation
 from restkeeper.resources.resource import Action, Ownership
@@ -53,21 +53,13 @@ from restkeeper.storage.errors import (
     StoreDeadlocked,
 )
 from restkeeper.storage.interface import Filter, Record
-from restkeeper.web import current_request, lookup
-from restkeeper.web.application import SLASH, Reply, address_of
-from restkeeper.web.auth import caller, lacking
-from restkeeper.web.bodies import JSON, read_object, require_acceptable
-from restkeeper.web.preconditions import is_conditional, require_match
 
 T = TypeVar("T")
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
 
-LARGE = 16 * 1024  # bytes of a body, from which on it takes milliseconds to load its items
-CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, before it returns 503
 CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
 OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
 OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
-_DEADLINE = "restkeeper.deadline"  # in the WSGI environment: that of all waits of the request
 
 
 @dataclass
@@ -80,55 +72,33 @@ class Write:
     the one that a PUT creates. With `use_reserve` it is done also on a disk that is almost full.
     """
 
-    work: Callable[[Transaction, "Write"], Reply]
-    response: Reply | None = None
+    work: Callable[[Transaction, "Write"], Answer]
+    response: Answer | None = None
     use_reserve: bool = False
     before: Record | None = None
     after: dict[str | None, Record] = field_of(default_factory=dict)
     creates: str = ""
 
 
-@dataclass(eq=False)
 class CollectionWriter(CollectionReader):
-    """The items of one collection, as requests read and write them; `apply` stores a change, in a transaction."""
+    """What one call writes to a collection."""
 
-    apply: Callable[..., object] | None = None  # by default `Hooks.apply`
-
-    def body(self, *types: str, most: int = 0) -> Any:
-        """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
-        require_acceptable(JSON)
-        return read_object(*types, most=most, **self.config.body_limits)
-
-    def create(self, sent: JsonObject | list[JsonObject], complete: Callable[[], tuple[Filter, ...]] = tuple) -> Reply:
-        """Create an item from the request's body, or items from an array: all or none, and the response is an array.
-
-        What was sent can be `complete` only later: not for a repetition, which gets the first response. That returns
-        the filters of the list at the path of the request.
-        """
-        request = current_request()
-        owner = request.args.get(OWNER_QUERY) if request.query_string else None
-
-        def prepare() -> Write:
-            return self.creation(sent, owner, request.path, complete())
-
-        return self.write(prepare, self.hooks.idempotency(sent))
-
-    def require_owner_used(self, args: MultiDict[str, str]) -> None:
+    def require_owner_used(self, args: Arguments) -> None:
         """Raises ValidationFailed unless the owner of a new item can be named beside it.
 
         Raises Forbidden as its field, and for one that is not the caller's.
         """
-        if len(args.getlist(OWNER_QUERY)) > 1:
+        if len(args[OWNER_QUERY]) > 1:
             raise owner_fault("is given more than once")
-        if self.resource.ownership is Ownership.NONE:
+        if self.of.resource.ownership is Ownership.NONE:
             raise owner_fault(OWNER_UNUSED)
-        owner = self.stored.revision.definitions.get(self.stored.revision.owner)
+        owner = self.of.stored.revision.definitions.get(self.of.stored.revision.owner)
         for scope in scopes_of(owner) if owner else ():
-            if not caller().may(scope):  # also for an item that is there: what it has is not compared
+            if not self.caller.may(scope):  # also for an item that is there: what it has is not compared
                 raise lacking(scope, "an owner beside the item")
-        if name := self.stored.owner_field_of(self.representation):
+        if name := self.of.stored.owner_field_of(self.view):
             raise owner_fault(f"is the field {name} here: send it in the item")
-        if args[OWNER_QUERY] not in caller().owners:
+        if args[OWNER_QUERY][0] not in self.caller.owners:
             raise Forbidden("the owner in the query is none of the caller's own")
 
     # What each write does in its transaction. Only what does not depend on stored items is computed before.
@@ -137,38 +107,34 @@ class CollectionWriter(CollectionReader):
         self,
         sent: JsonObject | list[JsonObject],
         owner: str | None = None,
-        path: str | None = None,
+        *,
+        at_list: bool = False,
         filters: tuple[Filter, ...] = (),
     ) -> Write:
         """Create an item, of the `owner` that is named beside it, or those of an array, all or none.
 
-        With a `path` it is the request to the list there, which has these `filters`: if the request is conditional, the
-        list must match.
+        Where the request is `at_list`, one that has these `filters`, and is conditional, the list must match.
         """
         several = sent if isinstance(sent, list) else [sent]
         new = self._new_records(several, sent, owner)
 
-        def reply(records: Sequence[Record]) -> Reply:
+        def answer(records: Sequence[Record]) -> Answer:
             if several is sent:
-                body = b"[" + b",".join(map(self.representation.body, records)) + b"]"
-                return Reply(body, content_type=JSON, headers={"Cache-Control": self.caching})
-            reply = self.represent(records[0])
-            if path is not None:
-                id = str(self.resource.shown(records[0].id)).replace("/", SLASH)
-                reply.headers["Location"] = address_of(f"{path}/{id}")
-            return reply
+                return Answer(b"[" + b",".join(map(self.view.body, records)) + b"]")
+            return self.answer(records[0])._replace(id=self.of.resource.shown(records[0].id))
 
-        def work(transaction: Transaction, write: Write) -> Reply:
-            if path is not None:
+        def work(transaction: Transaction, write: Write) -> Answer:
+            if at_list:
                 self.require_list(transaction, filters)
-            records = self.stored.numbered(new, several, transaction, self.limits)
+            records = self.of.stored.numbered(new, several, transaction, self.of.limits)
             write.after = {f"{number}/" if several is sent else "": record for number, record in enumerate(records)}
-            for place in in_turns([*write.after], self.clock, transaction.turn_seconds):
+            for place in in_turns([*write.after], self.of.clock, transaction.turn_seconds):
                 self._store_item(transaction, write, None, write.after[place], place)
-            return write.response or reply(current_records(transaction, self.stored, write.after.values()))
+            return write.response or answer(current_records(transaction, self.of.stored, write.after.values()))
 
-        is_known = not (self.resource.has_integer_ids or is_conditional() or self.resource.functions)
-        return Write(work, reply(new) if is_known else None)
+        resource, is_conditional = self.of.resource, self.call.conditions is not NONE
+        is_known = not (resource.has_integer_ids or is_conditional or resource.functions)
+        return Write(work, answer(new) if is_known else None)
 
     def update(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Write:
         """Change an item by `change` (`replace` or `merge`) and what was sent, or create it by a PUT.
@@ -176,30 +142,30 @@ class CollectionWriter(CollectionReader):
         Raises NotFound, Forbidden, PreconditionFailed, and Conflict for another `owner` of an item that is there.
         """
         if change == self.replace:
-            sent = self.representation.loaded(sent)
+            sent = self.view.loaded(sent)
 
-        def work(transaction: Transaction, write: Write) -> Reply:
+        def work(transaction: Transaction, write: Write) -> Answer:
             try:
                 before = write.before = self._read_to_change(id, transaction)
             except (NotFound, RecordNotFound):
-                if change != self.replace or not self.stored.is_put_creating:
+                if change != self.replace or not self.of.stored.is_put_creating:
                     raise
-                require_match(None, must_say=self.config.require_if_match)
+                self.call.conditions.require(None, must_say=self.of.config.require_if_match)
                 write.creates = id
                 return self._creation_at(id, sent, owner).work(transaction, write)
             if owner not in (None, before.owner):
                 raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
-            after = change(before, sent, now=self._now(), limits=self.limits)
-            return self.represent(self._store_item(transaction, write, before, after))
+            after = change(before, sent, now=self._now(), limits=self.of.limits)
+            return self.answer(self._store_item(transaction, write, before, after))
 
         return Write(work)
 
     def _creation_at(self, id: str, sent: JsonObject, owner: str | None) -> Write:
         """Create an item by a PUT. Raises ValidationFailed for another id in the body."""
-        if not self.resource.singleton:
-            key, name = self.resource.key(id), self.resource.schema.id_name
-            item = sent if name in sent else {name: self.resource.shown(key) if key else id, **sent}
-            is_other = self.resource.key(item[name]) != key
+        if not self.of.resource.singleton:
+            key, name = self.of.resource.key(id), self.of.resource.schema.id_name
+            item = sent if name in sent else {name: self.of.resource.shown(key) if key else id, **sent}
+            is_other = self.of.resource.key(item[name]) != key
             sent = Loaded(item, sent.text) if isinstance(sent, Loaded) else item
             require_none([fault([name], "is another one in the path")] if is_other else [])
         return self.creation(sent, owner)
@@ -207,11 +173,11 @@ class CollectionWriter(CollectionReader):
     def deletion(self, id: str) -> Write:
         """Delete an item; the response is the item as it last was. Raises as `update`."""
 
-        def work(transaction: Transaction, write: Write) -> Reply:
+        def work(transaction: Transaction, write: Write) -> Answer:
             before = write.before = self._read_to_change(id, transaction)
-            with as_conflict(self.name):  # there is no body that a function could refuse
+            with as_conflict(self.of.name):  # there is no body that a function could refuse
                 self._store_item(transaction, write, before, None)
-            return Reply(self.representation.body(before), content_type=JSON)
+            return Answer(self.view.body(before))
 
         return Write(work, use_reserve=True)
 
@@ -221,18 +187,18 @@ class CollectionWriter(CollectionReader):
         Raises what its function raises, and as `update`.
         """
 
-        def work(transaction: Transaction, write: Write) -> Reply:
+        def work(transaction: Transaction, write: Write) -> Answer:
             before = write.before = None if id is None else self._read_to_change(id, transaction)
-            items: Items = self.hooks.items(transaction)
+            items: Items = self.of.hooks.items(transaction, self.call)
             if action.schema:
-                self.hooks.check_body(transaction, action.schema, loaded)
+                self.of.hooks.check_body(transaction, self.call, action.schema, loaded)
             more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
             if before is None:
-                result = call(items, action.function, *more)
-                return Reply(returned_json(action.function, result), content_type=JSON)
-            after = changed_record(items, action.function, self.stored, before, *more)
-            with as_conflict(self.name):
-                return self.represent(self._store_item(transaction, write, before, after, None))
+                result = invoke(items, action.function, *more)
+                return Answer(returned_json(action.function, result))
+            after = changed_record(items, action.function, self.of.stored, before, *more)
+            with as_conflict(self.of.name):
+                return self.answer(self._store_item(transaction, write, before, after, None))
 
         return Write(work)
 
@@ -245,42 +211,42 @@ class CollectionWriter(CollectionReader):
         place: str | None = "",
     ) -> Record:
         """Write an item, and return it as it is, or last was; `place` is that of its faults in what was sent."""
-        change = Change.now(self.stored, before, after, self.clock)
+        change = Change.now(self.of.stored, before, after, self.of.clock, self.call)
         if after is not None:
             write.after[place] = after
         try:
-            change = run_before(self.hooks, transaction, change, self.limits)
+            change = run_before(self.of.hooks, transaction, change, self.of.limits)
             if change.after is not before:
                 if change.after is not None:
                     write.after[place] = change.after
-                if transaction.items and (key := (self.name, change.record.id)) in transaction.items.written:
+                if transaction.items and (key := (self.of.name, change.record.id)) in transaction.items.written:
                     transaction.items.written[key] = change  # the last one, for `current_records`
-                (self.apply or self.hooks.apply)(transaction, change)
+                (self.of.apply or self.of.hooks.apply)(transaction, change)
             return change.record
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
-            error.members["errors"] = list(placed_faults(place or "", map(self.representation.known_fault, faults)))
+            error.members["errors"] = list(placed_faults(place or "", map(self.view.known_fault, faults)))
             raise
 
     def _now(self) -> str:
-        return rfc3339(self.clock.time())
+        return rfc3339(self.of.clock.time())
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
         """As `Representation.replace`, by a caller: a field that it may not change, and the owner, stays as it is.
 
         Raises Forbidden as `_guarded_fields` and `_require_scopes`.
         """
-        item, owner = sent, self.stored.revision.owner
-        of_owner = self.representation.names_of(owner) if owner else ()
+        item, owner = sent, self.of.stored.revision.owner
+        of_owner = self.view.names_of(owner) if owner else ()
         if kept := self._guarded_fields(sent, record).union(of_owner) - sent.keys():
-            members = exactjson.cut(self.representation.body(record))
+            members = exactjson.cut(self.view.body(record))
             item = {name: exactjson.stored(members[name]) for name in kept if name in members} | sent
-        return self._require_scopes(record, self.representation.replace(record, item, **options), sent)
+        return self._require_scopes(record, self.view.replace(record, item, **options), sent)
 
     def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
         """As `Representation.merge`, by a caller. Raises Forbidden as `_guarded_fields` and `_require_scopes`."""
         self._guarded_fields(patch, record)
-        return self._require_scopes(record, self.representation.merge(record, patch, **options), patch)
+        return self._require_scopes(record, self.view.merge(record, patch, **options), patch)
 
     def _guarded_fields(self, sent: JsonObject, before: Record | None = None) -> set[str]:
         """The fields that the caller may not change.
@@ -289,17 +255,17 @@ class CollectionWriter(CollectionReader):
         """
         foreign = {
             known: scope
-            for name, field in self.stored.revision.guarded.items()
-            if (scope := field.metadata.get(WRITABLE_BY)) and not caller().may(scope)
-            for known in self.representation.names_of(name)
+            for name, field in self.of.stored.revision.guarded.items()
+            if (scope := field.metadata.get(WRITABLE_BY)) and not self.caller.may(scope)
+            for known in self.view.names_of(name)
         }
         if refused := next((name for name in sent if name in foreign), None):
             raise lacking(foreign[refused], f"a change of {refused}")
-        if (known := self.stored.owner_field_of(self.representation)) and known in sent:
+        if (known := self.of.stored.owner_field_of(self.view)) and known in sent:
             with suppress(ValidationError):  # which the schema refuses later
-                owner = self.stored.revision.definitions[self.stored.revision.owner].deserialize(sent[known])
+                owner = self.of.stored.revision.definitions[self.of.stored.revision.owner].deserialize(sent[known])
                 if before is None or owner != before.owner:
-                    self.access.require_owner(owner)
+                    self.of.access.require_owner(self.caller, owner)
         return {*foreign}
 
     def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
@@ -312,23 +278,23 @@ class CollectionWriter(CollectionReader):
         """
         if after is before:
             return after
-        is_named = not sent.keys().isdisjoint(self.representation.names_of(self.stored.revision.owner))
+        is_named = not sent.keys().isdisjoint(self.view.names_of(self.of.stored.revision.owner))
         if is_named and (before is None or after.owner != before.owner):  # else it is a rule of the schema
-            self.access.require_owner(after.owner)
+            self.of.access.require_owner(self.caller, after.owner)
         self._require_readable(before, after)
-        guarded = self.stored.revision.guarded
+        guarded = self.of.stored.revision.guarded
         states = {name: field.lifecycle for name, field in guarded.items() if isinstance(field, Status)}
         if not states:
             return after
-        had = exactjson.cut(self.stored.present(before).body) if before else self.stored.revision.defaults
+        had = exactjson.cut(self.of.stored.present(before).body) if before else self.of.stored.revision.defaults
         has = exactjson.cut(after.body)
         for name, lifecycle in states.items():
-            known = self.representation.names_of(name)
-            is_sent = self.representation.is_converted(name) or not sent.keys().isdisjoint(known)
+            known = self.view.names_of(name)
+            is_sent = self.view.is_converted(name) or not sent.keys().isdisjoint(known)
             state, former = (exactjson.stored(members.get(name, b"null")) for members in (has, had))
             if state == former or not (before or is_sent):
                 continue
-            if (scope := lifecycle.scopes.get(state)) and not caller().may(scope):
+            if (scope := lifecycle.scopes.get(state)) and not self.caller.may(scope):
                 raise lacking(scope, f"a change of {known[0]} to {state}")
             if action := lifecycle.by_actions.get(state):
                 detail = f"{known[0]} cannot be set to {state}: only the action {action} does that"
@@ -337,32 +303,33 @@ class CollectionWriter(CollectionReader):
 
     def _require_readable(self, before: Record | None, after: Record) -> None:
         """Raises Forbidden for a reference: see `_require_scopes`. Who writes in a collection knows its items."""
-        collections = {field.to for field in self.stored.revision.references.values()} - {self.name}
-        if not (unreadable := {name for name in collections if not may_read(self.hooks.resources[name])}):
+        collections = {field.to for field in self.of.stored.revision.references.values()} - {self.of.name}
+        resources = self.of.hooks.resources
+        if not (unreadable := {name for name in collections if not may_read(self.caller, resources[name])}):
             return
-        had = self.stored.present(before).body if before else exactjson.joined(self.stored.revision.defaults)
-        for field, new in added_references(self.stored, had, after.body):
+        had = self.of.stored.present(before).body if before else exactjson.joined(self.of.stored.revision.defaults)
+        for field, new in added_references(self.of.stored, had, after.body):
             if new and field.to in unreadable:
-                known = self.representation.known_fault({"pointer": next(iter(new.values())), "detail": ""})
+                known = self.view.known_fault({"pointer": next(iter(new.values())), "detail": ""})
                 where = known["pointer"].removeprefix("#/")
-                raise lacking(self.hooks.resources[field.to].scope("read"), f"a new reference in {where}")
+                raise lacking(resources[field.to].scope("read"), f"a new reference in {where}")
 
     def _new_records(self, several: Sequence[JsonObject], sent: object, owner: str | None) -> list[Record]:
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
         records, faults, references = list[Record](), list[JsonObject](), 0
-        names = self.representation.names_of(self.stored.revision.owner)
+        names = self.view.names_of(self.of.stored.revision.owner)
         if owner is not None and (known := next((name for item in several for name in names if name in item), "")):
             raise owner_fault(f"is {known} in the item, too: send one of them")
-        owner = self.access.owner_of_new() if owner is None else owner
-        for number, item in in_turns(enumerate(several), self.clock):
+        owner = self.of.access.owner_of_new(self.caller) if owner is None else owner
+        for number, item in in_turns(enumerate(several), self.of.clock):
             try:
-                if self.stored.revision.guarded:
+                if self.of.stored.revision.guarded:
                     self._guarded_fields(item)
-                options: Any = {"now": self._now(), "limits": self.limits, "owner": owner}
-                record = self.representation.create(item, id=self.stored.new_id(self.hooks.new_id), **options)
+                options: Any = {"now": self._now(), "limits": self.of.limits, "owner": owner}
+                record = self.view.create(item, id=self.of.stored.new_id(self.of.hooks.new_id), **options)
                 records.append(self._require_scopes(None, record, item))
-                if self.stored.revision.references:  # before the work of the others and of a store
-                    require_few_references(references := references + number_of_references(self.stored, record))
+                if self.of.stored.revision.references:  # before the work of the others and of a store
+                    require_few_references(references := references + number_of_references(self.of.stored, record))
             except ValidationFailed as error:
                 if several is not sent:
                     raise
@@ -374,35 +341,28 @@ class CollectionWriter(CollectionReader):
 
     def require_list(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> None:
         """Raises PreconditionFailed unless the list, by its first page, matches the condition of the request."""
-        if not is_conditional():
+        if self.call.conditions is NONE:
             return
-        owners, change_token = self.access.owners(), transaction.change_token(self.name)  # which locks the collection
-        if owners is None:
-            tag = self.list_tag(change_token, self.page_limit)
-        else:
-            tag = self.first_page(owners, transaction, filters)
-        require_match(tag)
+        change_token = transaction.change_token(self.of.name)  # which locks the collection
+        is_own = self.owners() is not None
+        tag = self.first_page(transaction, filters) if is_own else self.list_tag(change_token, self.of.page_limit)
+        self.call.conditions.require(tag)
 
-    def write(self, prepare: Callable[[], Write], once: IdempotencyRecord | None = None) -> Reply:
+    def write(self, prepare: Callable[[], Write], once: IdempotencyRecord) -> Any:
         """As `write_once`."""
 
         def explain(error: Refusal, write: Write) -> Exception:
             if isinstance(error, DuplicateValue):
                 self.require_creation(write)
-            return explained_refusal(self.representation, error, write)
+            return explained_refusal(self.view, error, write)
 
-        def prepare_in_turn() -> Write:
-            with self.hooks.large(deadline_of(self.clock)):
-                return prepare()
-
-        once, begin = once or IdempotencyRecord(), prepare_in_turn if is_large() else prepare
-        return write_once(self.store, once, begin, self.clock, explain, [self.name])
+        return write_once(self.of.store, self.call, once, prepare, self.of.clock, explain, [self.of.name])
 
     def require_creation(self, write: Write) -> None:
         """Raises RecordChanged if the item that a PUT was to create is there now, so that it is done again."""
         if write.creates:
             with suppress(NotFound):
-                self.require_sight(write.creates)
+                self.find(write.creates)
                 raise RecordChanged("the item was created meanwhile")
 
     def _read_to_change(self, id: str, transaction: Transaction) -> Record:
@@ -410,10 +370,11 @@ class CollectionWriter(CollectionReader):
 
         Raises NotFound, Forbidden, PreconditionFailed and PreconditionRequired.
         """
-        record = self.stored.read(transaction, id)
-        self.access.require_change(record)
-        if is_conditional() or self.config.require_if_match:
-            require_match(self.tag(record), self.changed_at(record), must_say=self.config.require_if_match)
+        record = self.of.stored.read(transaction, id)
+        self.of.access.require_change(self.caller, record)
+        conditions, must_say = self.call.conditions, self.of.config.require_if_match
+        if conditions is not NONE or must_say:
+            conditions.require(self.tag(record), self.changed_at(record), must_say=must_say)
         return record
 
 
@@ -448,12 +409,13 @@ def duplicate_of_function(error: DuplicateValue) -> Duplicate:
 
 def write_once(
     store: Store,
+    call: Call,
     once: IdempotencyRecord,
     prepare: Callable[[], Write],
     clock: Clock,
     explain: Callable[[Refusal, Write], Exception],
     collections: Iterable[str],
-) -> Reply:
+) -> Any:
     """Do a write in one transaction with its response, at most once; or return the response that is stored.
 
     It is prepared if there is none, and done again if the store had to end the transaction because of others. `explain`
@@ -461,21 +423,19 @@ def write_once(
     """
     locked, prepared = Locked(dict.fromkeys(collections, False)), list[Write]()
 
-    def work(transaction: Transaction) -> Reply:
-        write = prepared[0]
+    def work(transaction: Transaction) -> Any:
+        write, response = prepared[0], None
         write.before, write.after, write.creates = None, {}, ""
         if write.response:
-            once.save(transaction, write.response)
+            response = once.save(transaction, write.response)
         else:
             once.claim(transaction)
         transaction.lock(locked)
-        reply = write.work(transaction, write)
-        if not write.response:
-            once.save(transaction, reply)
-        return write.response or reply
+        answer = write.work(transaction, write)
+        return response if write.response else once.save(transaction, answer)
 
-    def attempt(deadline: float) -> Reply:
-        if (stored := once.find(store)) is not None:
+    def attempt(deadline: float) -> Any:
+        if (stored := once.find(call, store)) is not None:
             return stored
         if not prepared:
             prepared.append(prepare())
@@ -487,7 +447,7 @@ def write_once(
             locked.collections.update(dict.fromkeys(locked.collections, True))
             raise
 
-    return until_current(attempt, deadline_of(clock), clock)
+    return until_current(attempt, call.deadline(clock), clock)
 
 
 def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:
@@ -503,16 +463,3 @@ def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock =
                 raise Unavailable("others change this item at the same time; try again") from None
             pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else YIELD_SECONDS
         clock.sleep(pause)
-
-
-def is_large() -> bool:
-    """Whether the body of the current request takes milliseconds to load, so that others like it wait meanwhile."""
-    request = current_request()
-    return (request.content_length or 0) >= LARGE or "HTTP_TRANSFER_ENCODING" in request.environ  # in chunks
-
-
-def deadline_of(clock: Clock) -> float:
-    """Until when the change of the current request waits: CHANGE_SECONDS in all, with what its reading took."""
-    environ = current_request().environ if has_request_context() else {}
-    deadline: float = environ.setdefault(_DEADLINE, clock.monotonic() + CHANGE_SECONDS - lookup.seconds())
-    return deadline

@@ -6,51 +6,36 @@ required; every cause gets the same response.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from flask import Request, has_request_context
+from flask import Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
+from restkeeper.resources.call import (
+    ADMIN,
+    ANONYMOUS,
+    EVERYBODY,
+    KNOWN,
+    NOBODY,
+    PUBLIC,
+    REALM,
+    SCOPE,
+    Caller,
+    lacking,
+)
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.shares import worked_for
 from restkeeper.web import current_request
 from restkeeper.web.application import Application
 
-ADMIN = "admin"  # the scope that holds all others
-
-
-class Caller(NamedTuple):
-    """A caller: `id` identifies it, also in logs; `scopes` are its permissions.
-
-    It reaches the items of its `owners`; several callers can have the same. Only NOBODY has none.
-    """
-
-    id: str
-    scopes: frozenset[str]
-    owners: tuple[str, ...]
-
-    @property
-    def owner_id(self) -> str | None:
-        """The owner of the items that it creates: the first one, if there is one."""
-        return next(iter(self.owners), None)
-
-    def may(self, scope: str) -> bool:
-        """Whether the caller holds a scope."""
-        return scope in self.scopes or ADMIN in self.scopes
-
-
-ANONYMOUS = "anonymous"  # the id of callers without credentials
-NOBODY = Caller(ANONYMOUS, frozenset(), ())
-EVERYBODY = Caller(ANONYMOUS, frozenset({ADMIN}), (ANONYMOUS,))
-
-_KEY = "restkeeper.caller"  # in the WSGI environment
+CALLER = "restkeeper.caller"  # in the WSGI environment
+CALL = "restkeeper.call"  # likewise: see `web.calls`
 
 
 def caller() -> Caller:
@@ -58,39 +43,21 @@ def caller() -> Caller:
     return caller_in(current_request().environ)
 
 
-_reader: ContextVar[Caller | None] = ContextVar("restkeeper.reader", default=None)
-
-
-@contextmanager
-def reading_as(who: Caller) -> Iterator[None]:
-    """Represent items for another reader than the caller of the request: for a webhook, or in the document."""
-    token = _reader.set(who)
-    try:
-        yield
-    finally:
-        _reader.reset(token)
-
-
-def reader() -> Caller:
-    """For whom items are represented: the caller of the request, if it is not for another; a command reads all."""
-    return _reader.get() or (caller() if has_request_context() else EVERYBODY)
-
-
 def caller_in(environ: dict[str, Any]) -> Caller:
     """The caller of the request with this WSGI environment; NOBODY until it is resolved."""
-    found: Caller = environ.get(_KEY, NOBODY)
+    found: Caller = environ.get(CALLER, NOBODY)
     return found
 
 
 def name_of(environ: dict[str, Any]) -> str:
     """The caller's id, or its address if it has no credentials."""
-    who: Caller = environ.get(_KEY, NOBODY)
+    who: Caller = environ.get(CALLER, NOBODY)
     return who.id if who.id != ANONYMOUS else str(environ.get("REMOTE_ADDR", ""))
 
 
 def caller_keys(environ: dict[str, Any]) -> tuple[str, ...]:
     """What a caller is counted by: the id, or without valid credentials the address."""
-    who: Caller = environ.get(_KEY, NOBODY)
+    who: Caller = environ.get(CALLER, NOBODY)
     return address_keys(environ) if who.id == ANONYMOUS else (who.id,)
 
 
@@ -114,19 +81,15 @@ def _networks(remote: str) -> tuple[str, ...]:
     return tuple(f"{IPv6Address(number >> host << host)}/{128 - host}" for host in (64, 80))
 
 
-PUBLIC = "public"  # needs no credential
 PROBE = "probe"  # likewise, and is not limited: a probe must never be refused for asking often
 OWN = "own"  # has a credential of its own, which its handler checks; not limited either
-KNOWN = "known"  # needs a known caller; the handler decides what that caller may see
 UNLIMITED = (PROBE, OWN)
 _NEEDS = (PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read", "write")
-SCOPE = "[A-Za-z0-9_.~%-]+:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
 
 LONGEST_NAMED_OWNER = 200  # characters: of a key, or in a claim; what the engine names can be longer (LONGEST_OWNER)
 MOST_OWNERS = 20  # of a caller
 LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
-_REALM = 'realm="restkeeper"'
 _INVALID = "the credentials are not valid, or not any more"
 _SCHEMES = "send the key or token as Authorization: Bearer, as X-API-Key"
 _REFUSED = "restkeeper.refused"  # in the WSGI environment: the problem with the credentials
@@ -213,7 +176,8 @@ class Guard:
     def identify(self, request: Request) -> None:
         """Remember the caller, also for the store, or why there is none."""
         environ = request.environ
-        environ.pop(_REFUSED, None)  # if the request has waited
+        for name in (_REFUSED, CALL):  # if the request has waited
+            environ.pop(name, None)
         who = self._anonymous
         try:
             if self.local_only and not _is_of_here(environ):
@@ -223,7 +187,7 @@ class Guard:
                 who = self._caller(environ) or who
         except (Problem, StoreError) as error:
             who, environ[_REFUSED] = NOBODY, error
-        environ[_KEY] = who
+        environ[CALLER] = who
         worked_for.set(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
 
     def authorize(self, request: Request) -> None:
@@ -236,11 +200,11 @@ class Guard:
             return
         if (needed := self.needs.get(request.endpoint)) is None:
             raise RuntimeError(f"{request.endpoint}: give add_url_rule the function, with @restkeeper.needs")
-        who: Caller = environ.get(_KEY, NOBODY)
+        who: Caller = environ.get(CALLER, NOBODY)
         if needed in (PUBLIC, PROBE, OWN) or who.may(needed) or (needed == KNOWN and who is not NOBODY):
             return
         if who is NOBODY:
-            challenge = f"Bearer {_REALM}"
+            challenge = f"Bearer {REALM}"
             raise Unauthorized(
                 "send a key or a token, as Authorization: Bearer", headers={"WWW-Authenticate": challenge}
             )
@@ -308,9 +272,9 @@ class Guard:
     def _unauthorized(self, detail: str, authorization: str) -> Unauthorized:
         """A refusal with the challenge of the scheme that was tried, if it is known (RFC 9110, section 11.6.1)."""
         if "basic" in self.schemes and authorization.strip().partition(" ")[0].lower() == "basic":
-            challenge = f'Basic {_REALM}, charset="UTF-8"'
+            challenge = f'Basic {REALM}, charset="UTF-8"'
         else:
-            challenge = f'Bearer {_REALM}, error="invalid_token"'
+            challenge = f'Bearer {REALM}, error="invalid_token"'
         return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
 
     def _token_in(self, authorization: str) -> str:
@@ -319,12 +283,6 @@ class Guard:
         if read := self.schemes.get(scheme.lower()):
             return read(rest)
         raise self._unauthorized(_SCHEMES + (", or by Basic" if "basic" in self.schemes else ""), authorization)
-
-
-def lacking(scope: str, what: str = "this") -> Forbidden:
-    """A refusal for a missing scope, which `what` needs (RFC 6750, section 3.1)."""
-    challenge = f'Bearer {_REALM}, error="insufficient_scope", scope="{scope}"'
-    return Forbidden(f"{what} needs the scope {scope}", headers={"WWW-Authenticate": challenge})
 
 
 def _is_of_here(environ: dict[str, Any]) -> bool:

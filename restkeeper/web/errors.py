@@ -8,8 +8,7 @@ at the same time, a busy store or a lack of file descriptors, is a 503 and a lin
 import errno
 import logging
 import re
-import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from flask import Response, current_app, request
@@ -17,6 +16,7 @@ from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAll
 from werkzeug.http import HTTP_STATUS_CODES
 
 from restkeeper import errors, exactjson
+from restkeeper.clock import is_due
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -35,13 +35,10 @@ from restkeeper.storage.errors import (
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.observe import request_id
 
-LOG_SECONDS = 60.0  # between two lines of a process about the same cause of 503s
 PROBLEM_JSON = "application/problem+json"
 PAGES = "/problems/"  # each type's URI is its page under here, relative: no client names its host
 
 _log = logging.getLogger("restkeeper")
-_MOST_LOGGED = 100  # causes that are remembered
-_logged: dict[Hashable, float] = {}  # the time of the last line about each cause
 _NUMBER = re.compile(r"\d+")  # in a text that differs from request to request, as the free space of a disk
 
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
@@ -79,17 +76,6 @@ def render(problem: Problem) -> Response:
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
     uri = address_of(cast(Application, current_app).placed(PAGES + problem.name))
     return _answer(problem.status, uri, problem.name, problem.title, problem.detail, problem.headers, problem.members)
-
-
-def is_due(cause: Hashable) -> bool:
-    """Whether a line about this cause is to be logged now: there was none in the last minute."""
-    now = time.monotonic()
-    if now - _logged.get(cause, -LOG_SECONDS) < LOG_SECONDS:
-        return False
-    if len(_logged) >= _MOST_LOGGED:
-        _logged.clear()
-    _logged[cause] = now
-    return True
 
 
 def _log_rarely(problem: Problem, cause: BaseException) -> None:

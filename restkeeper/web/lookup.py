@@ -1,25 +1,18 @@
 """The record of a request's credential, and in the same query what the request reads first if that is valid."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from flask import Flask, Request, has_request_context
+from flask import Flask, Request
 
 from restkeeper.clock import Clock
+from restkeeper.resources.call import Ahead
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Found, Key, Record
+from restkeeper.storage.interface import Key, Record
 from restkeeper.web import current_request
 
-_READ = "restkeeper.read"  # in the WSGI environment: the _Read of the request
-
-
-class _Read(NamedTuple):
-    """What was read with the credential: nothing if `key` is None. `seconds`: how long that took."""
-
-    key: Key | None
-    found: Found
-    seconds: float
+AHEAD = "restkeeper.ahead"  # in the WSGI environment: what was read with the credential
 
 
 class Lookup:
@@ -56,23 +49,7 @@ class Lookup:
             key = next((key for plan in self.plans if (key := plan(served, caller)) is not None), None)
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
         seconds = self._clock.monotonic() - began
-        served.environ[_READ] = _Read(key, rest[0] if rest else None, seconds)
+        served.environ[AHEAD] = Ahead(key, rest[0] if rest else None, seconds)
         if not isinstance(first, Record):
             raise RecordNotFound("there is no such record")
         return first
-
-
-def find(store: Store, key: Key) -> Found:
-    """What has a key, as it was read with the credential, which is used once, or now. It is None if there is none."""
-    environ = current_request().environ
-    read: _Read | None = environ.get(_READ)
-    if read and read.key == key:
-        environ[_READ] = _Read(None, None, read.seconds)
-        return read.found
-    return store.look_up([key])[0]
-
-
-def seconds() -> float:
-    """The seconds that reading took the current request, if there is one: it shall wait less afterwards."""
-    read: _Read | None = current_request().environ.get(_READ) if has_request_context() else None
-    return read.seconds if read else 0.0

@@ -26,7 +26,6 @@ _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
 # Keys in the WSGI environment, which is at hand wherever the request is.
 BEGAN = "restkeeper.began"  # by time.perf_counter
 _REQUEST_ID = "restkeeper.request_id"
-SHOWN = "restkeeper.shown"  # the collections of the items in the response, if they are others than that of the path
 DEPRECATED = "restkeeper.deprecated"  # the deprecations that the request has used, if there are any
 
 _PLAIN = "/:<>(),;@"  # besides letters and digits, the characters that need no escape in a text line

@@ -48,10 +48,11 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.exactjson import faults_in, faults_in_values, listed, require_none
+from restkeeper.resources.queries import MAX_VALUES, Reader, value_of
 from restkeeper.storage.interface import Field, Kind
 from restkeeper.web.auth import OWN
 from restkeeper.web.bodies import JSON, read_object, require_acceptable
-from restkeeper.web.queries import MAX_VALUES, Reader, value_of
+from restkeeper.web.calls import arguments
 
 JsonSchema = dict[str, Any]
 AnySchema = type[Schema] | Schema
@@ -335,7 +336,7 @@ def _value(text: str, field: Field, declared: fields.Field[Any]) -> Any:
 
 def read_query(schema: Schema) -> Any:
     """The parameters of the request's query, loaded. Raises InvalidQuery."""
-    reader, sent = Reader(request.args), dict[str, Any]()
+    reader, sent = Reader(arguments()), dict[str, Any]()
     known = {each.data_key or name: each for name, each in schema.load_fields.items()}
     if schema.unknown != EXCLUDE:
         reader.only(tuple(known), "this path")

@@ -3,29 +3,21 @@
 A cursor says "beyond this item, in this order, of this list": it holds the sort keys and the id at an end of a page,
 and a checksum that binds it to the list, sort and filters it was made for. It needs no secret: it opens nothing that
 its holder could not request by plain parameters.
-
-Pages are cached: they are the same until something in their collection changes.
 """
 
-import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import orjson
 from flask import request
-from werkzeug.datastructures import MultiDict
 
 from restkeeper.errors import InvalidQuery
+from restkeeper.resources.queries import Arguments, ListRequest
 from restkeeper.storage.interface import Page, Position, Query
 from restkeeper.web.application import address_of
-from restkeeper.web.queries import ListRequest
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of Node together with the other headers
 
@@ -34,7 +26,7 @@ _LEFT_OUT = ("last", "first", "prev")  # if there is no room, in this order; a w
 _PAGING = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
 
 
-def resolve(listing: ListRequest, query: Query, path: str, args: MultiDict[str, str]) -> Query:
+def resolve(listing: ListRequest, query: Query, path: str, args: Arguments) -> Query:
     """The query with its cursor read. Raises InvalidQuery for a cursor that is malformed or of another list."""
     if listing.cursor is None:
         return query
@@ -59,9 +51,7 @@ def resolve(listing: ListRequest, query: Query, path: str, args: MultiDict[str, 
     return query._replace(after=tuple(after), backward=backward)
 
 
-def links(
-    listing: ListRequest, query: Query, page: Page, total: int | None, path: str, args: MultiDict[str, str]
-) -> str:
+def links(listing: ListRequest, query: Query, page: Page, total: int | None, path: str, args: Arguments) -> str:
     """The value of the Link header: first, prev, next and last as far as there are such pages. Raises InvalidQuery."""
     if listing.by_offset:
         offset, limit = listing.query.offset, listing.limit
@@ -83,7 +73,7 @@ def links(
         ends["last"] = (True,)
         bound = _bound(path, args, listing)
         positions = {rel: f"cursor={_cursor(end, bound)}" if end else "" for rel, end in ends.items()}
-    others = urlencode([pair for pair in args.items(multi=True) if pair[0] not in ("cursor", "offset")]) if args else ""
+    others = urlencode({name: args[name] for name in args if name not in ("cursor", "offset")}, doseq=True)
     address = address_of(path)
     return link_header({rel: _target(address, "&".join(filter(None, (others, end)))) for rel, end in positions.items()})
 
@@ -116,14 +106,6 @@ def _target(address: str, parameters: str) -> str:
     return f"{address}{'?' if parameters else ''}{parameters}"
 
 
-def require_whole(listing: ListRequest, page: Page) -> None:
-    """Raises InvalidQuery for a page by offset that its bytes cut short: a client that counts would miss items."""
-    if listing.by_offset and page.cut:
-        fitting = len(page.bodies)
-        detail = f"can be {fitting} here: more items have no room in one page. Or page by cursor"
-        raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
-
-
 @lru_cache(maxsize=1024)  # the ends of the first pages are needed most; a position can have some KiB
 def _cursor(position: Position, bound: bytes) -> str:
     payload = orjson.dumps(position)
@@ -138,44 +120,12 @@ def _checksum(payload: bytes, bound: bytes) -> bytes:
     return blake2b(bound + payload, digest_size=_CHECKSUM).digest()
 
 
-def _bound(path: str, args: MultiDict[str, str], listing: ListRequest) -> bytes:
+def _bound(path: str, args: Arguments, listing: ListRequest) -> bytes:
     """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters.
 
     All names are those that callers know, so that a walk through an older version goes on when a field gets another.
     """
     sort = [list(key) for key in listing.query.sort or listing.order]
-    bound = orjson.dumps([path, sort, sorted(pair for pair in args.items(multi=True) if pair[0] not in _PAGING)])
+    pairs = sorted((name, value) for name in args if name not in _PAGING for value in args[name])
+    bound = orjson.dumps([path, sort, pairs])
     return blake2b(bound, digest_size=16).digest()
-
-
-class Cache(Generic[K, V]):
-    """Values by key, at most `capacity` bytes of them: the oldest are evicted first.
-
-    Nothing expires: what a value depends on is part of its key, or of the value, which is then replaced.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._cached: dict[K, tuple[V, int]] = {}
-        self._size = 0
-        self._changing = threading.Lock()
-
-    def get(self, key: K) -> V | None:
-        """The value, if it is cached."""
-        found = self._cached.get(key)
-        return found[0] if found else None
-
-    def add(self, key: K, value: V, size: int) -> None:
-        """Cache a value of `size` bytes in place of the one that the key has.
-
-        A value that would displace many others is not cached.
-        """
-        with self._changing:
-            if replaced := self._cached.pop(key, None):
-                self._size -= replaced[1]
-            if size > self._capacity // 16:
-                return
-            self._cached[key] = (value, size)
-            self._size += size
-            while self._size > self._capacity:
-                self._size -= self._cached.pop(next(iter(self._cached)))[1]

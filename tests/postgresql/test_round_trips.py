@@ -18,12 +18,11 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.interface import EventFilter
 from restkeeper.storage.postgresql import store
 from tests.clock import SetClock
-from tests.postgresql.wire import Wire, counted
+from tests.postgresql.wire import Wire, counted, filled
 from tests.shop import create_app
 from tests.shop.references import OWNERS, ThingSchema
 from tests.shop.references import create_app as create_referring
 from tests.things import kept
-from tests.waiting import until
 
 pytestmark = [pytest.mark.needs("keys"), pytest.mark.needs("idempotency"), pytest.mark.needs("events")]
 
@@ -39,10 +38,9 @@ def wire(url: str) -> Iterator[Wire]:
 
 
 def opened(app: Application) -> Store:
-    """The store of an application whose pool has all its connections: making them takes round trips, too."""
+    """The store of an application, whose pool has all its connections."""
     store: Store = kept(service_of(app).store)
-    pool: Any = store._opened._pool  # type: ignore[attr-defined]
-    until(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])
+    filled(store)
     return store
 
 

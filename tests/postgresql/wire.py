@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.waiting import SECONDS
+from tests.waiting import SECONDS, until
 
 READY = ord("Z")  # ReadyForQuery, with which the server ends its response to one round trip
 COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"  # CommandComplete of a COMMIT
@@ -112,3 +113,9 @@ def counted(url: str) -> Iterator[Wire]:
         wire = Wire(Path(folder), url)
         yield wire
         wire.close()
+
+
+def filled(store: Any) -> None:
+    """Wait until a store's pool has all its connections, which takes round trips, too."""
+    pool = store._opened._pool
+    until(lambda: pool.get_stats()["pool_available"] == pool.get_stats()["pool_size"])

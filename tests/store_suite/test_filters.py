@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restkeeper import exactjson
+from restkeeper.resources.queries import value_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import ANY, Collection, Field, Filter, Index, Kind, Op, Query, Record
-from restkeeper.web.queries import value_of
 from tests.store_suite.conftest import KINDS, stores
 from tests.things import SAMPLE, ids, insert, record
 from tests.waiting import ANY_TIME

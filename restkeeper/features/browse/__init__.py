@@ -6,10 +6,11 @@ from flask import Blueprint, Response, request
 
 from restkeeper import exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
+from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service
 from restkeeper.web import preconditions
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import PUBLIC, caller, needs
+from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 

@@ -26,19 +26,21 @@ from restkeeper.features.events.types import (
     known_types,
 )
 from restkeeper.parsing import whole
+from restkeeper.resources.cache import Cache
+from restkeeper.resources.call import ADMIN, KNOWN, lacking
 from restkeeper.resources.changes import Change
-from restkeeper.resources.items import OF_CALLER, PAGE_OVERHEAD
+from restkeeper.resources.queries import Reader, one_of
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, is_event_id
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import ADMIN, KNOWN, caller, caller_keys, lacking, needs
+from restkeeper.web.auth import caller, caller_keys, needs
 from restkeeper.web.bodies import JSON, require_acceptable
+from restkeeper.web.calls import arguments, current_call
+from restkeeper.web.handlers import OF_CALLER, PAGE_OVERHEAD
 from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
-from restkeeper.web.pagination import Cache, link_header, target_with
-from restkeeper.web.preconditions import is_not_modified, require_match
-from restkeeper.web.queries import Reader, one_of
+from restkeeper.web.pagination import link_header, target_with
 
 LATEST = "latest"
 FOUND_BYTES = 4 * 1024 * 1024  # of pages that each process caches
@@ -236,13 +238,16 @@ class EventHandlers:
             raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
         # Events never change: the ends of the page, its filter and its representations identify it.
         first = page.events[0].id if page.events else ""
-        identity = repr((first, page.last, len(page.events), event_filter, self._representations.fingerprint))
+        call = current_call()
+        shown = self._representations.fingerprint(call.caller)
+        identity = repr((first, page.last, len(page.events), event_filter, shown))
         tag = blake2b(identity.encode(), digest_size=12).hexdigest()
-        require_match(tag)
+        call.conditions.require(tag, reads=True)
         headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last))]
-        if is_not_modified(tag):
+        if call.conditions.are_held(tag):
             return Reply(b"", 304, headers=Headers(headers))
-        body = b"[" + b",".join([enveloped(self._representations.converted(event)) for event in page.events]) + b"]"
+        converted = [self._representations.converted(event, call.caller) for event in page.events]
+        body = b"[" + b",".join(map(enveloped, converted)) + b"]"
         headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
         return Reply([body], headers=Headers(headers))
 
@@ -285,7 +290,7 @@ class EventHandlers:
 
     def _parameters(self) -> _FeedRequest:
         """The parsed parameters. Raises InvalidQuery with every fault."""
-        reader = Reader(request.args)
+        reader = Reader(arguments())
         reader.only([each.name for each in FEED_PARAMETERS], "the feed")
         params = _FeedRequest(
             reader.one("after", _cursor, ""),
@@ -308,7 +313,7 @@ class EventHandlers:
         if not allowed:
             raise Forbidden("this needs the scope to read a collection")
         names = [self._known[name] for name in allowed if name in (params.collections or allowed)]
-        own = tuple(name for name in names if name in self._access and self._access[name].owners() is not None)
+        own = tuple(name for name in names if name in self._access and self._access[name].owners(who) is not None)
         item = params.item
         if item and len(params.collections) == 1:
             item = self._keys.get(names[0], str)(item) or item

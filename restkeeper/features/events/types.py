@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from restkeeper import exactjson
+from restkeeper.resources.call import Caller
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.evolution import Untranslatable, revision_of
 from restkeeper.resources.representation import StoredRepresentation
@@ -50,23 +51,24 @@ class EventRepresentations:
         stored = [each for each in service.representations.values() if each.resource.events]
         hiding = (each for each in stored if each.revision.hidden or each.resource.singleton)
         self._hiding = {each.name for each in hiding}  # what they show is not stored so
-        self._representations = {each.name: service.hooks.represent(each, version) for each in stored}
+        self._views = {each.name: service.hooks.represent(each, version) for each in stored}
         self._oldest = {each.name: each.resource.oldest for each in stored}  # the steps from earlier ones are gone
         self._written = {each.name: _revisions(service.versions, version, each) for each in stored}
 
-    @property
-    def fingerprint(self) -> str:
+    def fingerprint(self, caller: Caller) -> str:
         """A text that changes with the representation of any of them."""
-        return ",".join([representation.fingerprint for representation in self._representations.values()])
+        return ",".join([views.of(caller).fingerprint for views in self._views.values()])
 
-    def converted(self, event: StoredEvent) -> StoredEvent:
-        """The event with its data in this form, or if that has no equivalent of it, with the server's fields only.
+    def converted(self, event: StoredEvent, caller: Caller) -> StoredEvent:
+        """The event with its data in this form, as the caller sees it.
+
+        If this has no equivalent of it, it is with the server's fields only.
 
         The former owner of the item gets its id. Raises RevisionDiffers for one of a later revision.
         """
-        representation = self._representations.get(event.collection)
-        if representation is None:
+        if (views := self._views.get(event.collection)) is None:
             return unshown(event)
+        representation = views.of(caller)
         if event.is_for_former_owner:
             return event._replace(data=representation.show(event.data, (representation.schema.id_name,)))
         is_stored = representation.fingerprint == event.fingerprint  # an older one matches no item
@@ -77,14 +79,14 @@ class EventRepresentations:
                 return event._replace(data=representation.converted_body(_record(event)))
         return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
 
-    def as_sent(self, event: StoredEvent) -> StoredEvent:
+    def as_sent(self, event: StoredEvent, caller: Caller) -> StoredEvent:
         """The event as webhooks get it, so that a retry has the same data after the schema has changed.
 
         It is as it was written, if this version showed it so then, and otherwise as `converted`. Raises as that.
         """
         if revision_of(event.fingerprint) not in self._written.get(event.collection, ()):
-            return self.converted(event)
-        return event._replace(data=self._representations[event.collection].written_body(_record(event)))
+            return self.converted(event, caller)
+        return event._replace(data=self._views[event.collection].of(caller).written_body(_record(event)))
 
 
 def unshown(event: StoredEvent) -> StoredEvent:

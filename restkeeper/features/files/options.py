@@ -19,12 +19,13 @@ from restkeeper.exactjson import Buffer
 from restkeeper.features.files.file import EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
+from restkeeper.resources.call import KNOWN, lacking
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply
-from restkeeper.web.auth import KNOWN, caller, lacking, needs
+from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import JSON, put_back, read_bytes, require_acceptable
 from restkeeper.web.edge import Wsgi, own_site_check
 from restkeeper.web.operations import Result, returns

@@ -38,6 +38,7 @@ from restkeeper.features.files.reading import (
     read,
     stamp_of,
 )
+from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.schemas.fields import WeakReference
@@ -236,7 +237,7 @@ class SavedFile:
         elif after:
             stored.use_ids([after.id], transaction)
         if after is not before:
-            self._service.hooks.apply(transaction, Change.now(stored, before, after, self._service.clock))
+            self._service.hooks.apply(transaction, Change.now(stored, before, after, self._service.clock, of_program()))
 
     def _note(self, transaction: Transaction, change: Change) -> None:
         key = change.representation.name, change.record.id
@@ -286,7 +287,7 @@ class SavedFile:
         text = content.item(stored.resource.public_name, key)
         assert text is not None  # noqa: S101 - a twin has taken this key
         after = stored.of_file(key, text, rfc3339(self._service.clock.time()))
-        change = Change.now(stored, None, after, self._service.clock)
+        change = Change.now(stored, None, after, self._service.clock, of_program())
         self._service.hooks.write(transaction, change)
         self._service.hooks.announce(transaction, change)
 

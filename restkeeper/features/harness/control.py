@@ -19,8 +19,8 @@ from restkeeper.features.harness.faults import KINDS, RESPONSES, STUB, Declared
 from restkeeper.features.harness.matching import count_requests, order_requests
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import AT_ONCE, Space, Spaces
+from restkeeper.resources.call import PUBLIC
 from restkeeper.web.application import SERVE
-from restkeeper.web.auth import PUBLIC
 from restkeeper.web.operations import BODY_PROBLEMS, Body, read_body, returns, takes
 
 LONGEST_WAIT = 30.0  # seconds for a delivery or a request

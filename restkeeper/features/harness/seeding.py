@@ -8,6 +8,7 @@ from typing import Any
 
 from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
+from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import ItemLimits, StoredRepresentation
 from restkeeper.service import Service
@@ -48,7 +49,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = stored.restore(sent, id=stored.new_id(service.hooks.new_id), now=now, limits=limits)
         (record,) = stored.numbered([record], [sent], transaction, limits)
-        change = Change(stored, None, record, now)
+        change = Change(stored, None, record, now, of_program())
         service.hooks.write(transaction, change)
         return change
 

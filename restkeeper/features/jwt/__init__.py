@@ -2,9 +2,9 @@
 
 from importlib import import_module
 
+from restkeeper.resources.call import Caller
 from restkeeper.service import Service
 from restkeeper.web.application import Application
-from restkeeper.web.auth import Caller
 from restkeeper.web.operations import Contribution
 
 SCHEMES = {

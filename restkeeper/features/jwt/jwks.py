@@ -19,8 +19,8 @@ from jwt import PyJWK, PyJWTError
 
 from restkeeper.errors import Unavailable
 from restkeeper.net import is_loopback
+from restkeeper.resources.cache import Cache
 from restkeeper.web.client import ERRORS, AddressNotAllowed, Connection, reason, request_of, target_of
-from restkeeper.web.pagination import Cache
 
 FETCH_SECONDS = 5.0  # for a fetch
 CACHED_SECONDS = 300.0  # of a set from a URL, whatever its Cache-Control: the removal of a key must not wait longer

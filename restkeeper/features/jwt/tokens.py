@@ -15,7 +15,8 @@ import jwt
 from jwt import exceptions
 
 from restkeeper.features.jwt.jwks import KeySource, fetch
-from restkeeper.web.auth import ANONYMOUS, LONGEST_NAMED_OWNER, MOST_OWNERS, InvalidCredential, SignedCredential
+from restkeeper.resources.call import ANONYMOUS
+from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, InvalidCredential, SignedCredential
 
 MOST_CHARACTERS = 16 * 1024  # of a token
 LONGEST_SUBJECT = 255  # characters of `sub` (as OpenID Connect Core, section 2): it is stored, and names counters

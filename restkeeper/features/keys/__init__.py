@@ -24,8 +24,7 @@ from restkeeper import exactjson
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.exactjson import require_none
-from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
-from restkeeper.resources.items import UNCACHED
+from restkeeper.resources.call import ADMIN, SCOPE, Caller
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
@@ -35,7 +34,8 @@ from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import ADMIN, LONGEST_NAMED_OWNER, MOST_OWNERS, SCOPE, Caller, InvalidCredential, digest_of
+from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, InvalidCredential, digest_of
+from restkeeper.web.handlers import CREATED_WITH_SECRET, ROTATED, UNCACHED, SecretItemHandlers
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -268,11 +268,10 @@ class KeyHandlers(SecretItemHandlers):
         self._keys = service.of_features[KEYS.name]
         items = service.items_of(
             self._keys,
-            caching=UNCACHED,
             choices={"scopes": self._scopes},
             apply=lambda transaction, change: revoke_key(transaction, change.record.id),
         )
-        super().__init__(items)
+        super().__init__(items, caching=UNCACHED)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever keys are mounted."""

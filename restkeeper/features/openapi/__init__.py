@@ -16,11 +16,12 @@ from flask import Blueprint, Response, request, send_from_directory
 from restkeeper import exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.features.openapi.document import document
+from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service, service_of
 from restkeeper.versions import prefix_of
 from restkeeper.web import preconditions
 from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import EVERYBODY, PUBLIC, needs, reading_as
+from restkeeper.web.auth import needs
 from restkeeper.web.bodies import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
@@ -58,8 +59,7 @@ class DocumentHandlers:
 
         @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
         def made(described: Application, mount: str, left_out: str, sunsets: int) -> bytes:
-            with reading_as(EVERYBODY):  # the same document for all
-                parts = document(described, service_of(described), version, mount)
+            parts = document(described, service_of(described), version, mount)
             return exactjson.dumps({name: part for name, part in parts.items() if name != left_out})
 
         self._app, self._document, self._making = app, made, threading.Lock()

@@ -7,7 +7,8 @@ from marshmallow import INCLUDE
 
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.embedding import next_of
-from restkeeper.resources.items import CollectionReader
+from restkeeper.resources.items import ServedCollection
+from restkeeper.resources.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, RESERVED, SEVERAL, operators_of
 from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of
@@ -15,23 +16,14 @@ from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
 from restkeeper.storage.interface import ANY, Op
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
-from restkeeper.web.queries import (
-    GROUPS,
-    MAX_VALUES,
-    MOST_EMBEDDED,
-    MOST_NAMES,
-    RESERVED,
-    SEVERAL,
-    operators_of,
-)
 
 # The ends of the names of components that a collection has.
 PARTS = ("", *"Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
 
 
-def add_collection(spec: Spec, items: CollectionReader, secret: JsonSchema | None) -> None:
+def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
-    representation, kind = items.representation, items.resource.kind
+    representation, kind = items.whole, items.resource.kind
     schemas = _schemas(spec, items, kind)
     if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
@@ -55,7 +47,7 @@ def add_collection(spec: Spec, items: CollectionReader, secret: JsonSchema | Non
         spec.groups[f"{kind}Limit"] = ["Limit"]
 
 
-def add_relations(spec: Spec, items: CollectionReader) -> None:
+def add_relations(spec: Spec, items: ServedCollection) -> None:
     """Add the members of an item with what can be embedded in it, after the components of all collections."""
     known, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
     item, shown = known[kind]["properties"], dict[str, JsonSchema]()
@@ -73,7 +65,7 @@ def add_relations(spec: Spec, items: CollectionReader) -> None:
     if items.relations:
         embedded = {"type": "object", "description": spec.common["collection"]["Embedded"], "properties": shown}
         spec.components.schema(f"{kind}Embedded", embedded, lazy=True)
-    sent, references = known[f"{kind}Input"], dict(references_in(items.representation.schema()))
+    sent, references = known[f"{kind}Input"], dict(references_in(items.whole.schema()))
     sent = sent | {"required": [name for name in sent["required"] if name not in references]}
     spec.components.schema(f"{kind}ReferringInput", sent, lazy=True)
 
@@ -94,9 +86,9 @@ def _embedded(known: JsonSchema, part: JsonSchema, path: list[str], of: JsonSche
     return part | {"properties": properties | {path[0]: _embedded(known, properties[path[0]], path[1:], of)}}
 
 
-def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSchema]:
+def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSchema]:
     """The item as returned, as sent complete, and as a patch; the names of fields."""
-    representation, texts = items.representation, spec.common["collection"]
+    representation, texts = items.whole, spec.common["collection"]
     whole, with_nulls = (spec.marshmallow(kind, representation.schema, nullable=nullable) for nullable in (False, True))
     for schema in (whole, with_nulls):
         for field, values in items.choices.items():
@@ -165,9 +157,9 @@ def _schemas(spec: Spec, items: CollectionReader, kind: str) -> dict[str, JsonSc
     }
 
 
-def _parameters(spec: Spec, items: CollectionReader, kind: str) -> Iterator[tuple[str, JsonSchema]]:
+def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
-    resource, representation = items.resource, items.representation
+    resource, representation = items.resource, items.whole
     searched = list(dict.fromkeys(map(representation.name_of, items.stored.collection.search)))
     most = " or ".join(map(str, sorted({each.to.resource.embed_limit for each in items.relations.values()})))
     where = "any texts" if ANY in searched else ", ".join(searched)
@@ -196,13 +188,13 @@ def _parameters(spec: Spec, items: CollectionReader, kind: str) -> Iterator[tupl
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
-def _filters(spec: Spec, items: CollectionReader) -> Iterator[JsonSchema | str]:
+def _filters(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema | str]:
     """A parameter, or the name of its component, for each field and operator: plain equality first.
 
     The introduction says what the operators mean.
     """
-    queryable = items.representation.queryable
-    folded = {items.representation.name_of(index.field) for index in items.resource.indexes if index.fold}
+    queryable = items.whole.queryable
+    folded = {items.whole.name_of(index.field) for index in items.resource.indexes if index.fold}
     named = [field for field in queryable.fields.values() if "*" not in field.name]
     pairs = [(op, field) for field in named for op in operators_of(field)]
     for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):

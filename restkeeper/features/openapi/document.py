@@ -18,10 +18,11 @@ from restkeeper.clock import in_turns
 from restkeeper.errors import NotFound, PreconditionRequired, Problem
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.spec import Spec, bounded
+from restkeeper.resources.call import KNOWN, PUBLIC
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.service import Service
 from restkeeper.versions import prefix_of
-from restkeeper.web.auth import KNOWN, OWN, PROBE, PUBLIC, needed_by
+from restkeeper.web.auth import OWN, PROBE, needed_by
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
 from restkeeper.web.operations import (
     EVERY_PROBLEM,

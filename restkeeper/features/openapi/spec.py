@@ -13,10 +13,10 @@ from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
+from restkeeper.resources.queries import MAX_OFFSET
 from restkeeper.schemas.fields import READABLE_BY, WRITABLE_BY, Owner, Refers, Time
 from restkeeper.schemas.prepared import most_characters, prepared
 from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
-from restkeeper.web.queries import MAX_OFFSET
 
 FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request_field_size`
 

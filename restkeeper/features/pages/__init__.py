@@ -12,10 +12,11 @@ from flask import Blueprint, Response, render_template, request
 from restkeeper import errors, exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
 from restkeeper.features.pages.calls import first_calls
+from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import PUBLIC, caller, needs
+from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import HTML, JSON, quality, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
 from restkeeper.web.preconditions import document, page
@@ -67,11 +68,11 @@ class PageHandlers:
     @returns(INDEX, NOT_MODIFIED, PreconditionFailed)
     def read_index(self) -> Response:
         """The collections, with their counts for callers that may read all items, and links."""
-        service = self._service
+        service, who = self._service, caller()
         collections, readable = list[dict[str, Any]](), list[str]()
         for each in service.resources:
             collections.append({"name": each.public_name, "url": address_of(f"/{each.public_name}")})
-            if caller().may(each.scope("read")) and service.hooks.access(each).owners() is None:
+            if who.may(each.scope("read")) and service.hooks.access(each).owners(who) is None:
                 readable.append(each.name)
                 with suppress(RevisionDiffers):  # the others go on
                     collections[-1] |= {} if each.singleton else {"items": service.store.count(each.name)}
@@ -82,7 +83,7 @@ class PageHandlers:
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = "https://HOST" if self._app.trusts_any_host else request.host_url.rstrip("/")
         described = service_of(service.hooks.described(self._app))
-        calls = first_calls(service, described, collections, readable)
+        calls = first_calls(service, described, collections, readable, who)
         return _negotiated("index.html", value, calls=calls, base=base, of=service)
 
     @needs(PUBLIC)

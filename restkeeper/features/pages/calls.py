@@ -9,7 +9,9 @@ from marshmallow import ValidationError, fields
 
 from restkeeper import exactjson
 from restkeeper.errors import Problem
-from restkeeper.resources.items import CollectionReader
+from restkeeper.resources.call import Caller
+from restkeeper.resources.items import ServedCollection
+from restkeeper.resources.representation import Representation
 from restkeeper.schemas.fields import Refers, is_guarded
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
@@ -27,11 +29,15 @@ _SAMPLES = b"""["Hello", "ada@example.org", "https://example.org", "2026-01-31",
 
 
 def first_calls(
-    service: Service, described: Service, collections: Sequence[Mapping[str, Any]], readable: Container[str]
+    service: Service,
+    described: Service,
+    collections: Sequence[Mapping[str, Any]],
+    readable: Container[str],
+    caller: Caller,
 ) -> Iterator[Call]:
     """Those of the first collection that has items, or else of the first one, and of the first singleton.
 
-    The fields of items are those of the service that describes it.
+    The fields of items are those of the service that describes it, as the caller sees them.
     """
     known = {each.resource.public_name: each for each in described.writes[service.default_version].values()}
     by_need = sorted(collections, key=lambda each: not each.get("items"))
@@ -48,14 +54,14 @@ def first_calls(
                 if described is not service:
                     stored = [each._replace(fingerprint=items.stored.fingerprint) for each in stored]
                 record = stored[0] if stored else items.stored.initial
-            for method, path, body in _calls_of(items, record):
+            for method, path, body in _calls_of(items, items.views.of(caller), record):
                 if method in items.resource.methods and not (method == "DELETE" and items.name in kept):
                     yield method, each["url"] + path, body
 
 
-def _calls_of(items: CollectionReader, record: Record | None) -> Iterator[Call]:
+def _calls_of(items: ServedCollection, shown: Representation, record: Record | None) -> Iterator[Call]:
     """The calls below the path of a collection: those of an item, too, if there is one."""
-    shown, resource = items.representation, items.resource
+    resource = items.resource
     found = exactjson.cut(shown.body(record)) if record else {}
     texts = {name: exactjson.dumps(exactjson.stored(text)) for name, text in found.items() if len(bytes(text)) <= _MOST}
     # What is not printable, such as a backspace, would be a key in a terminal.

@@ -17,11 +17,12 @@ from restkeeper.features.versions.deprecations import (
     require_known,
 )
 from restkeeper.features.versions.representations import represent
+from restkeeper.resources.call import PUBLIC
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, State, Version, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import PUBLIC, needs
+from restkeeper.web.auth import needs
 from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -17,6 +17,7 @@ from werkzeug.routing import Map, Rule
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
 from restkeeper.features.versions.representations import before_sunsets
+from restkeeper.resources.queries import RESERVED
 from restkeeper.resources.representation import Representation
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
@@ -24,10 +25,10 @@ from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of
 from restkeeper.web.application import Application, address_of
-from restkeeper.web.observe import DEPRECATED, SHOWN
+from restkeeper.web.calls import shown_in
+from restkeeper.web.observe import DEPRECATED
 from restkeeper.web.operations import JsonSchema
 from restkeeper.web.pagination import LINK_BYTES
-from restkeeper.web.queries import RESERVED
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
 FEED = "/events"  # the route of the feed
@@ -126,7 +127,7 @@ class Deprecations:
             is_wanted = not wanted or each.collection in wanted
             is_wanted = is_wanted and (not kinds or not kinds.isdisjoint({"*", self._collections[each.collection]}))
             return is_wanted and response.headers.get("Content-Length") != "2"  # of an empty page
-        if each.collection not in request.environ.get(SHOWN, (self._names.get(target.rest.split("/")[1]),)):
+        if each.collection not in (shown_in(request) or (self._names.get(target.rest.split("/")[1]),)):
             return False
         named = {name.removeprefix("-") for name in _listed(request, "sort", "fields")}
         named |= {name.partition("[")[0] for name in request.args if name not in RESERVED}

@@ -18,15 +18,22 @@ from restkeeper.errors import IllegalTransition, ValidationFailed
 from restkeeper.exactjson import fault, require_none
 from restkeeper.resources.evolution import Add, Chain, Convert, Members, Rename, Step, Untranslatable, revision_of
 from restkeeper.resources.partial import without_fields
-from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, Representation, StoredRepresentation
+from restkeeper.resources.queries import Queryable
+from restkeeper.resources.representation import (
+    NO_LIMITS,
+    ItemLimits,
+    JsonObject,
+    Representation,
+    StoredRepresentation,
+    Views,
+)
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.storage.interface import Query, Record, root_of
 from restkeeper.versions import Versions, seconds_of
-from restkeeper.web.queries import Queryable
 
 
-def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Representation:
-    """How a version has the items of a collection now. Raises ConfigError for one that it cannot have."""
+def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Views:
+    """How callers of a version see the items of a collection. Raises ConfigError for one that it cannot have."""
     ends = [(seconds_of(each.sunset), each.member, each.retired) for each in versions.fields_of(version, newest.name)]
     return without_fields(before_sunsets(versions, newest, version), newest, ends, clock)
 

@@ -15,6 +15,7 @@ from restkeeper.features.events.types import (
 from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
+from restkeeper.resources.call import Caller
 from restkeeper.service import Service, mount
 from restkeeper.storage.interface import EVENT_ID, StoredEvent
 from restkeeper.web.application import Application
@@ -41,10 +42,10 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
     send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
     representations = {each.name: EventRepresentations(service, each.name) for each in service.served}
 
-    def convert(event: StoredEvent, version: str) -> StoredEvent:
+    def convert(event: StoredEvent, version: str, caller: Caller) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
         representation = representations.get(service.versions.replacement_for(version, clock.time()))
-        return representation.as_sent(event) if representation else unshown(event)
+        return representation.as_sent(event, caller) if representation else unshown(event)
 
     return Deliverer(
         service.store,

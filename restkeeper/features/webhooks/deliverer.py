@@ -21,11 +21,11 @@ import orjson
 from restkeeper.features.events.types import enveloped
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
+from restkeeper.resources.call import Caller
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, RevisionDiffers, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
-from restkeeper.web.auth import Caller, reading_as
 
 AT_ONCE = 1024  # concurrent deliveries of one process, each in a thread
 ENDPOINT_AT_ONCE = 8  # of these to one endpoint
@@ -63,8 +63,8 @@ class Deliverer:
 
     `webhooks` are the items of the store, `collections` those that the type `*` includes. `retries` are the seconds
     from each failure of a delivery to its next attempt; after the last one, or 410, the webhook is disabled. Many
-    deliverers may use one store, in any processes. `convert` is given an event and the version of the API that the
-    webhook has pinned. Not safe for threads.
+    deliverers may use one store, in any processes. `convert` is given an event, the version of the API that the
+    webhook has pinned, and the caller that it stands for. Not safe for threads.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Deliverer:
         timeout: float,
         retries: Sequence[float],
         at_once: int = AT_ONCE,
-        convert: Callable[[StoredEvent, str], StoredEvent] = lambda event, version: event,
+        convert: Callable[[StoredEvent, str, Caller], StoredEvent] = lambda event, version, caller: event,
         now: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -234,8 +234,8 @@ class Deliverer:
         """Start a delivery in a thread; if that cannot be, its lease will expire."""
         delivery = job.delivery
         try:
-            with reading_as(Caller(delivery.webhook, job.scopes, (delivery.webhook,))):
-                event = reduced(self._convert(delivery.event, job.version))
+            caller = Caller(delivery.webhook, job.scopes, (delivery.webhook,))
+            event = reduced(self._convert(delivery.event, job.version, caller))
         except RevisionDiffers as error:  # the lease will expire, and another process can send it
             self._stop(error)
             return

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from flask import Blueprint, request
+from flask import Blueprint
 
 from restkeeper import exactjson
 from restkeeper.clock import rfc3339, uuid7
@@ -20,9 +20,8 @@ from restkeeper.exactjson import require_none
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
-from restkeeper.resources.changes import Change
-from restkeeper.resources.handlers import CREATED_WITH_SECRET, ROTATED, SecretItemHandlers
-from restkeeper.resources.items import UNCACHED
+from restkeeper.resources.changes import Answer, Change
+from restkeeper.resources.queries import Reader, one_of
 from restkeeper.resources.representation import JsonObject, StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.writes import Write
@@ -34,6 +33,8 @@ from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Event, Index, LogEntry, Record, Secret
 from restkeeper.web.application import Reply
 from restkeeper.web.bodies import JSON, MERGE_PATCH, require_acceptable
+from restkeeper.web.calls import arguments
+from restkeeper.web.handlers import CREATED_WITH_SECRET, ROTATED, UNCACHED, SecretItemHandlers
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -48,7 +49,6 @@ from restkeeper.web.operations import (
     takes,
 )
 from restkeeper.web.pagination import link_header, target_with
-from restkeeper.web.queries import Reader, one_of
 
 LIFECYCLE = Lifecycle(
     "active",
@@ -187,7 +187,7 @@ class WebhookHandlers(SecretItemHandlers):
         choices = {"types": self._types, "api_version": self._versions, "scopes": self._scopes}
         defaults = {"api_version": version}
         super().__init__(
-            service.items_of(self._webhooks, caching=UNCACHED, choices=choices, defaults=defaults, apply=self._apply)
+            service.items_of(self._webhooks, choices=choices, defaults=defaults, apply=self._apply), caching=UNCACHED
         )
 
     def blueprint(self) -> Blueprint:
@@ -230,11 +230,11 @@ class WebhookHandlers(SecretItemHandlers):
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return self._change(id, partial(_replace, self._webhooks), self.items.body(JSON))
+        return self._change(id, partial(_replace, self._webhooks), self.body(JSON))
 
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
-        patch = self.items.body(MERGE_PATCH, JSON)
+        patch = self.body(MERGE_PATCH, JSON)
         unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
         return self._change(id, self._webhooks.merge, patch | unset)
 
@@ -263,7 +263,7 @@ class WebhookHandlers(SecretItemHandlers):
     def list_item_deliveries(self, id: str) -> Reply:
         """List the deliveries of a webhook, the newest first, each with the result of its last attempt."""
         require_acceptable(JSON)
-        reader = Reader(request.args)
+        reader = Reader(arguments())
         reader.only(PARAMETERS, "this list")
         before = reader.one("cursor", _delivery_number, None)
         limit = reader.one("limit", whole(1, self._config.page_limit_max), self._config.page_limit)
@@ -271,7 +271,7 @@ class WebhookHandlers(SecretItemHandlers):
         reader.finish()
         self.items.store.read(self.name, id)
         found = self.items.store.deliveries(id, before, limit + 1, state)
-        reply = _reply([_represent(each) for each in found[:limit]])
+        reply = _reply(exactjson.dumps([_represent(each) for each in found[:limit]]))
         links = {"first": target_with("cursor", None)}
         if len(found) > limit:
             links["next"] = target_with("cursor", str(found[limit - 1].id))
@@ -287,18 +287,19 @@ class WebhookHandlers(SecretItemHandlers):
         self.items.store.read(self.name, id)
         for found in self.items.store.deliveries(id, number + 1, 1):
             if found.id == number:
-                return _reply(_represent(found))
+                return _reply(exactjson.dumps(_represent(found)))
         raise NotFound("there is no such delivery")
 
     def _queue(self, id: str, event: Callable[[Transaction, Record], str | Event]) -> Reply:
         """Queue a delivery by hand, once for each idempotency key: of the event, new or by its id, that is returned."""
         require_acceptable(JSON)
 
-        def work(transaction: Transaction, write: Write) -> Reply:
+        def work(transaction: Transaction, write: Write) -> Answer:
             number = transaction.queue_manually(id, event(transaction, transaction.read(self.name, id)))
-            return _reply(_represent(transaction.find_delivery(id, number)))
+            return Answer(exactjson.dumps(_represent(transaction.find_delivery(id, number))))
 
-        return self.items.write(lambda: Write(work), self.items.hooks.idempotency(None))
+        once = self.items.hooks.idempotency(None, lambda answer: _reply(answer.body))
+        return self.write(self.writer(), lambda: Write(work), once)
 
     def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
         record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)
@@ -320,7 +321,8 @@ class WebhookHandlers(SecretItemHandlers):
                 require_none(self._faults(now, pinned=was["api_version"]))
             return after
 
-        return self.items.write(partial(self.items.update, id, valid, sent))
+        writer = self.writer()
+        return self.change(writer, partial(writer.update, id, valid, sent))
 
     def _apply(self, transaction: Transaction, change: Change) -> None:
         """Store a change. Deliveries that wait are sent at once, if it may have repaired the webhook."""
@@ -367,8 +369,8 @@ def _number(text: str) -> int:
         raise NotFound("there is no such delivery") from None
 
 
-def _reply(value: Any) -> Reply:
-    return Reply(exactjson.dumps(value), content_type=JSON, headers={"Cache-Control": UNCACHED})
+def _reply(body: bytes) -> Reply:
+    return Reply(body, content_type=JSON, headers={"Cache-Control": UNCACHED})
 
 
 def _represent(found: LogEntry) -> JsonObject:

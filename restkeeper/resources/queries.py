@@ -9,8 +9,6 @@ from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
-from werkzeug.datastructures import MultiDict
-
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
 from restkeeper.storage.interface import (
@@ -70,6 +68,7 @@ _INNER = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",)][^,)]*|)""", re.DOT
 _NO_GROUP = "must be filters like (status=open,total[gte]=100), a value with a comma or parenthesis in double quotes"
 
 T = TypeVar("T")
+Arguments = Mapping[str, Sequence[str]]  # the values of each parameter, in their order
 Parts = list[tuple[str, Any]]  # of a group: the name and the text of a filter, or the name of a group and its parts
 
 
@@ -128,7 +127,7 @@ class ListRequest(NamedTuple):
 
 
 def parse(
-    args: MultiDict[str, str],
+    args: Arguments,
     queryable: Queryable,
     limit: int,
     limit_max: int,
@@ -176,7 +175,7 @@ def parse(
 
 
 def parse_item(
-    args: MultiDict[str, str], queryable: Queryable, related: Collection[str]
+    args: Arguments, queryable: Queryable, related: Collection[str]
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
     reader = Reader(args)
@@ -190,14 +189,14 @@ def parse_item(
 class Reader:
     """Reads parameters one by one and collects their faults; `finish` raises InvalidQuery with all of them."""
 
-    def __init__(self, args: MultiDict[str, str]) -> None:
+    def __init__(self, args: Arguments) -> None:
         self.args = args
         self.faults: list[dict[str, str]] = []
         self._unknown = 0
 
     def one(self, name: str, read: Callable[[str], Any], default: Any) -> Any:
         """The value of a parameter that may be given once; `read` raises ValueError with what would be right."""
-        values = self.args.getlist(name)
+        values = self.args.get(name, ())
         if len(values) > 1:
             self.fault(name, "is given more than once")
         if len(values) != 1:
@@ -206,12 +205,12 @@ class Reader:
 
     def joined(self, name: str, read: Callable[[str], Any], default: Any) -> Any:
         """The value of a parameter that has commas, or is given repeatedly: `sort=a&sort=b` is `sort=a,b`."""
-        values = self.args.getlist(name)
+        values = self.args.get(name, ())
         return self.value(name, read, ",".join(values), default) if values else default
 
     def several(self, name: str, read: Callable[[str], Any], most: int) -> tuple[Any, ...]:
         """The values of a parameter that may be given repeatedly, and each time with commas; each value once."""
-        texts = dict.fromkeys(text for given in self.args.getlist(name) for text in given.split(","))
+        texts = dict.fromkeys(text for given in self.args.get(name, ()) for text in given.split(","))
         if len(texts) > most:
             self.fault(name, f"has at most {most} values")
             return ()
@@ -254,7 +253,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     reserved = queryable.reserved
     names = [name for name in reader.args if name in GROUPS or not (name in reserved or queryable.ignores(name))]
     for count, name in enumerate(names, start=1):
-        texts = reader.args.getlist(name)
+        texts = reader.args[name]
         is_group = name in GROUPS and name in reserved
         is_several = is_group or name.endswith(("[in]", "[nin]"))
         values += sum(text.count(",") + 1 for text in texts) if is_several else len(texts)
@@ -274,7 +273,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
 
 def _group(reader: Reader, name: str, text: str, queryable: Queryable) -> list[tuple[Filter, ...]]:
     """What a group asks for, such as (status=open,and(total[gte]=100,not(paid=true))), as clauses that all hold."""
-    inner = Reader(MultiDict())
+    inner = Reader({})
 
     def filters(name: str, text: str, *, negated: bool) -> list[Filter]:
         found = _filter(inner, name, [text], queryable)
@@ -341,7 +340,7 @@ def clauses_of(
     return [tuple(dict.fromkeys(chain.from_iterable(each))) for each in product(*found)]
 
 
-def _filter(reader: Reader, name: str, texts: list[str], queryable: Queryable, *, group: int = 0) -> list[Filter]:
+def _filter(reader: Reader, name: str, texts: Sequence[str], queryable: Queryable, *, group: int = 0) -> list[Filter]:
     """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others.
 
     Of nin, that is none of the values.

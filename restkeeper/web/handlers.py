@@ -1,0 +1,478 @@
+"""The one set of handlers that serves every collection, and what those share whose items have a secret.
+
+Only one response has a secret, of an API key or of a webhook, and is never cached.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MethodType
+from typing import Any, NamedTuple, cast
+
+from flask import Blueprint, Request, abort, current_app, request
+
+from restkeeper import exactjson
+from restkeeper.clock import rfc3339
+from restkeeper.errors import (
+    Conflict,
+    EditConflict,
+    IllegalTransition,
+    InvalidQuery,
+    NotFound,
+    PreconditionFailed,
+    PreconditionRequired,
+    ValidationFailed,
+)
+from restkeeper.resources.cache import Cache
+from restkeeper.resources.call import ADMIN, NONE, Call, lacking
+from restkeeper.resources.changes import Answer, IdempotencyRecord
+from restkeeper.resources.embedding import Relation
+from restkeeper.resources.items import CollectionReader, ServedCollection, refer
+from restkeeper.resources.queries import MAX_VALUES
+from restkeeper.resources.representation import digest
+from restkeeper.resources.resource import Action
+from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, CollectionWriter, Write, owner_fault
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Filter, Op, Record
+from restkeeper.web import current_request
+from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply, address_of, headers_of
+from restkeeper.web.auth import needs
+from restkeeper.web.bodies import JSON, MERGE_PATCH, read_none, read_object, require_acceptable
+from restkeeper.web.calls import arguments, current_call, is_large
+from restkeeper.web.operations import (
+    CHANGE_PROBLEMS,
+    COMPARED,
+    CONDITIONS,
+    IDEMPOTENT,
+    ITEM_CONDITIONS,
+    NOT_MODIFIED,
+    WRITE_PROBLEMS,
+    Body,
+    Result,
+    SchemaOf,
+    load,
+    operation_of,
+    returned,
+    returns,
+    takes,
+)
+from restkeeper.web.pagination import links, resolve
+from restkeeper.web.preconditions import last_modified
+
+# Cache-Control (RFC 9111, section 5.2.2): a cache validates its copy each time, which the ETag makes
+# cheap; it does so for one caller only; it stores nothing.
+REVALIDATED = "no-cache"
+OF_CALLER = "private, no-cache"
+UNCACHED = "no-store"
+
+PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
+_NO_OWNER = (None,)
+_VERSION = re.compile(r"/api/v\d+(?=/)")
+
+MOST_TOGETHER = 100  # items that one request creates
+
+# What the handlers take and return.
+EMBED: dict[str, SchemaOf] = {"embed": "{}Embedded"}
+PAGE_HEADERS = ("ETag", "Link", "X-Total-Count")
+ITEM_HEADERS = ("ETag", "Last-Modified")
+VALUE = {"type": ["string", "number", "boolean", "null"]}
+GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
+PAGED: dict[str, SchemaOf] = {**EMBED, "count": GROUP}
+PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MAX_VALUES, with_parameter=PAGED)
+READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=EMBED)
+KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
+RESULT = Result("What the action returns.", {JSON: {}})
+CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"))
+DELETED = Result("The item as it last was.", {JSON: "{}"})
+ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("ETag",))
+CREATED_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
+INPUT = Body("{}Input")
+PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
+OWNER_PARAMETER = "{}Owner"
+
+PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
+LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
+CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
+
+
+def require_owner_used(request: Request) -> None:
+    """Raises ValidationFailed for a write that names an owner and would ignore it."""
+    if request.method in SAFE_METHODS or not request.query_string or OWNER_QUERY not in request.args:
+        return
+    if request.blueprint not in cast(Application, current_app).mounted:
+        return
+    view: Any = current_app.view_functions[str(request.endpoint)]
+    if OWNER_PARAMETER not in operation_of(view).parameters:
+        raise owner_fault(OWNER_UNUSED)
+    view.__self__.writer().require_owner_used(arguments())
+
+
+class _Found(NamedTuple):
+    """The response to the request for a page of a list."""
+
+    change_token: str  # of the collection, at the moment that the page was read
+    tag: str
+    body: bytes
+    headers: list[tuple[str, str]]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes: its Link may be longer than its body."""
+        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
+
+
+class CollectionHandlers:
+    """The handlers of one collection; `others` are those that can refer to it, by name.
+
+    `caching` is the Cache-Control of responses.
+    """
+
+    def __init__(
+        self,
+        items: ServedCollection,
+        *,
+        others: Mapping[str, ServedCollection] | None = None,
+        caching: str = "",
+    ) -> None:
+        self.items = items
+        self.name, self.resource = items.name, items.resource
+        self.caching = caching or (OF_CALLER if items.config.auth == "required" else REVALIDATED)
+        self._others = others or {}
+        self._pages: Cache[tuple[tuple[str, ...] | None, str, str, bytes], _Found] = items.pages
+
+    def writer(self) -> CollectionWriter:
+        """What the current request writes."""
+        return CollectionWriter(self.items, current_call())
+
+    def body(self, *types: str, most: int = 0) -> Any:
+        """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
+        require_acceptable(JSON)
+        return read_object(*types, most=most, **self.items.config.body_limits)
+
+    def write(self, writer: CollectionWriter, prepare: Callable[[], Write], once: IdempotencyRecord) -> Reply:
+        """The response to a write, which is prepared unless there is one already."""
+
+        def prepare_in_turn() -> Write:
+            with self.items.hooks.large(writer.call.deadline(self.items.clock)):
+                return prepare()
+
+        reply: Reply = writer.write(prepare_in_turn if is_large() else prepare, once)
+        return reply
+
+    def change(self, writer: CollectionWriter, prepare: Callable[[], Write]) -> Reply:
+        """The response to a write that may be repeated: it is the item."""
+        return self.write(writer, prepare, IdempotencyRecord(self.reply))
+
+    def reply(self, answer: Answer) -> Reply:
+        """The response with an item."""
+        headers = [
+            ("Content-Type", JSON),
+            ("Content-Length", str(len(answer.body))),
+            ("ETag", f'"{answer.tag}"'),
+            ("Last-Modified", last_modified(answer.changed_at, self.items.clock.time())),
+            ("Cache-Control", self.caching),
+        ]
+        return Reply([answer.body], headers=headers_of(headers))
+
+    def created(self, path: str, answer: Answer) -> Reply:
+        """The response with a new item of the list at this path, or with the array of them."""
+        if not answer.tag:
+            return Reply(answer.body, content_type=JSON, headers={"Cache-Control": self.caching})
+        reply = self.reply(answer)
+        reply.headers["Location"] = address_of(f"{path}/{str(answer.id).replace('/', SLASH)}")
+        return reply
+
+    def _not_modified(self, call: Call, tag: str, updated_at: str = "") -> Reply | None:
+        """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""
+        call.conditions.require(tag, updated_at, reads=True)
+        if not call.conditions.are_held(tag, updated_at):
+            return None
+        return Reply(b"", 304, headers=headers_of([("ETag", f'"{tag}"'), ("Cache-Control", self.caching)]))
+
+    def _begin_read(self, most: int = 0) -> CollectionReader:
+        require_acceptable(JSON)
+        reader = CollectionReader(self.items, current_call())
+        for before in self.items.hooks.before_read:
+            before(reader.view, most)
+        return reader
+
+    def page(self, reader: CollectionReader, *also: Filter) -> Reply:
+        """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""
+        call, request, conditional = reader.call, current_request(), reader.call.conditions is not NONE
+        path, owners = request.root_path + request.path, reader.owners()
+        address = (owners, reader.view.fingerprint, path, request.query_string)  # what it depends on
+        page = self._pages.get(address)
+        change_token = reader.change_token() if page or conditional else None
+        if page is None or page.change_token != change_token:
+            args = arguments()
+            listing = reader.parse(args)
+            query = resolve(listing, reader.query(listing, also), request.path, args)
+            if owners is None and conditional and change_token and not listing.embed:
+                if unchanged := self._not_modified(call, reader.list_tag(change_token, listing.limit)):
+                    return unchanged  # without reading the page
+            found = reader.list_page(listing, query, _prefix() if listing.embed else "")
+            headers = [
+                ("Content-Type", JSON),
+                ("Content-Length", str(len(found.body))),
+                ("ETag", f'"{found.tag}"'),
+                ("Cache-Control", self.caching),
+            ]
+            if not listing.is_count and (link := links(listing, query, found.page, found.total, request.path, args)):
+                headers.append(("Link", link))
+            if found.total is not None:
+                headers.append(("X-Total-Count", str(found.total)))
+            page = _Found(found.change_token, found.tag, found.body, headers)
+            if not listing.embed:  # which others change
+                self._pages.add(address, page, page.size + sum(map(len, (*address[1:], *(owners or ())))))
+        if conditional and (unchanged := self._not_modified(call, page.tag)):
+            return unchanged
+        return Reply([page.body], headers=headers_of(page.headers))
+
+    def blueprint(self) -> Blueprint:
+        """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
+        routes = Blueprint(self.name, __name__)
+        resource = self.resource
+        resource.require_actions()
+        put = self.put_item if self.items.stored.is_put_creating else self.replace_item
+        item, defaults = ("", {"id": self.name}) if resource.singleton else ("/<id>", {})
+        views: list[tuple[str, str, Callable[..., Reply]]] = [
+            ("", "GET", self.list_items),
+            ("", "POST", self.create_item),
+            (item, "GET", self.read_item),
+            (item, "PUT", put),
+            (item, "PATCH", self.merge_item),
+            (item, "DELETE", self.delete_item),
+        ]
+        for path, method, view in views[2:] if resource.singleton else views:
+            if method in resource.methods:
+                routes.add_url_rule(path, view_func=view, methods=[method], defaults=defaults)
+        for action in resource.actions.values():
+            path = f"{item}/{action.name}" if action.of_item else f"/{action.name}"
+            routes.add_url_rule(path, view_func=self._view(action), methods=["POST"], defaults=defaults)
+        for name, relation in self.items.relations.items():
+            if relation.is_plain:
+                if name in resource.actions:
+                    raise ValueError(f"{self.name}: action({name!r}): is the path of the {name} that refer to an item")
+                of = ReferringHandlers(self._others[relation.to.name], self.items, relation)
+                for method, view in (("GET", of.list_items_of_parent), ("POST", of.create_item_of_parent)):
+                    if method in relation.to.resource.methods:
+                        endpoint = f"{view.__name__}_{name.replace('.', '_')}"
+                        routes.add_url_rule(f"/<id>/{name}", endpoint, view, methods=[method])
+        return routes
+
+    def _view(self, action: Action) -> Callable[..., Reply]:
+        """The handler of an action, with its declaration."""
+
+        def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
+            require_acceptable(JSON)
+            sent = handlers.body(JSON) if action.body else read_none(handlers.items.config.max_body)
+            writer, render = handlers.writer(), handlers.reply if action.of_item else _plain
+            execute = partial(writer.execution, action, action.schema and load(action.schema, sent), id)
+            return handlers.write(writer, execute, handlers.items.hooks.idempotency(sent, render))
+
+        act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
+        act.__doc__ = action.function.__doc__ or f"{action.name}."
+        taken = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
+        returned = (KEPT, *CHANGE) if action.of_item else (RESULT, *WRITE_PROBLEMS)
+        own = operation_of(action.function).problems
+        view = takes(*taken, body=action.schema and Body(action.schema))(returns(*returned, Conflict, *own)(act))
+        return MethodType(needs(action.scope)(view), self)
+
+    @needs("read")
+    @takes(*LIST)
+    @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
+    def list_items(self) -> Reply:
+        """List the items of the collection, a page at a time."""
+        return self.page(self._begin_read(self.items.page_limit_max))
+
+    @needs("write")
+    @takes(*CONDITIONS, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=INPUT)
+    @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
+    def create_item(self) -> Reply:
+        """Create an item.
+
+        An array of 1 to 100 of them creates all or none; the response is then the array of the items as stored. That is
+        not in the schemas: types that are made from them stay as they are.
+        """
+        return self._create(self.body(JSON, most=MOST_TOGETHER), request.path)
+
+    def _create(
+        self, sent: Any, path: str, complete: Callable[[CollectionWriter], tuple[Filter, ...]] = lambda writer: ()
+    ) -> Reply:
+        """Create an item from the request's body, or items from an array: all or none, and the response is an array.
+
+        What was sent can be `complete` only later: not for a repetition, which gets the first response. That returns
+        the filters of the list at the path of the request, where new items are at this `path`.
+        """
+        writer, (owner, *_) = self.writer(), arguments().get(OWNER_QUERY, _NO_OWNER)
+
+        def prepare() -> Write:
+            return writer.creation(sent, owner, at_list=True, filters=complete(writer))
+
+        return self.write(writer, prepare, self.items.hooks.idempotency(sent, partial(self.created, path)))
+
+    @needs("read")
+    @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def read_item(self, id: str) -> Reply:
+        """Read one item."""
+        reader, args = self._begin_read(), arguments()
+        fields, names = reader.parse_item(args) if args else (None, ())
+        record, conditional = reader.find(id), reader.call.conditions is not NONE
+        if names:
+            (body,) = reader.embed([reader.view.body(record)], names, fields, _prefix())
+            if conditional and (unchanged := self._not_modified(reader.call, digest(body))):
+                return unchanged
+            headers = {"ETag": f'"{digest(body)}"', "Cache-Control": self.caching}
+            return Reply(body, content_type=JSON, headers=headers)
+        answer = reader.answer(record, fields)
+        if conditional and (unchanged := self._not_modified(reader.call, answer.tag, answer.changed_at)):
+            return unchanged
+        return self.reply(answer)
+
+    @needs("write")
+    @takes(*ITEM_CONDITIONS, body=INPUT)
+    @returns(KEPT, *CHANGE)
+    def replace_item(self, id: str) -> Reply:
+        """Replace an item: optional fields that are left out take their defaults."""
+        sent, writer = self.body(JSON), self.writer()
+        return self.change(writer, partial(writer.update, id, writer.replace, sent))
+
+    @needs("write")
+    @takes(*ITEM_CONDITIONS, OWNER_PARAMETER, body=Body("{}Replacement"))
+    @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
+    def put_item(self, id: str) -> Reply:
+        """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
+        sent, writer, (owner, *_) = self.body(JSON), self.writer(), arguments().get(OWNER_QUERY, _NO_OWNER)
+        return self.change(writer, partial(writer.update, id, writer.replace, sent, owner))
+
+    @needs("write")
+    @takes(*ITEM_CONDITIONS, body=PATCH)
+    @returns(KEPT, *CHANGE)
+    def merge_item(self, id: str) -> Reply:
+        """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
+        sent, writer = self.body(MERGE_PATCH, JSON), self.writer()
+        return self.change(writer, partial(writer.update, id, writer.merge, sent))
+
+    @needs("write")
+    @takes(*ITEM_CONDITIONS)
+    @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired, ValidationFailed)
+    def delete_item(self, id: str) -> Reply:
+        """Delete an item; the response is the item as it last was."""
+        require_acceptable(JSON)
+        writer = self.writer()
+        writer.call.dependents = self.items.hooks.dependents()
+        return self.write(writer, partial(writer.deletion, id), IdempotencyRecord(_plain))
+
+
+class ReferringHandlers(CollectionHandlers):
+    """The handlers of the items that refer to an item of `parents`, at a path of that."""
+
+    def __init__(self, items: ServedCollection, parents: ServedCollection, relation: Relation) -> None:
+        super().__init__(items)
+        self.parents = parents
+        self.relation = relation
+
+    def _parent(self, call: Call, id: str) -> Record:
+        """The item that others refer to. Raises Forbidden, and NotFound, also as for no path."""
+        if self.relation not in self.parents.relations_for(call.caller).values():
+            abort(404)
+        if not call.caller.may(scope := self.parents.resource.scope("read")):
+            raise lacking(scope)
+        call.shown = {self.name}
+        return CollectionReader(self.parents, call).find(id)
+
+    def _selection(self, parent: Record) -> Filter:
+        """The filter of the items that refer to this one."""
+        first, *more = forms = self.parents.resource.forms(parent.id)
+        return Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, first)))
+
+    @needs("read")
+    @takes(*LIST)
+    @returns(PAGE, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def list_items_of_parent(self, id: str) -> Reply:
+        """List the items that refer to the one in the path, a page at a time."""
+        also = self._selection(self._parent(current_call(), id))
+        return self.page(self._begin_read(self.items.page_limit_max), also)
+
+    @needs("write")
+    @takes(*CONDITIONS, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
+    @returns(CREATED, NotFound, *WRITE_PROBLEMS, PreconditionFailed)
+    def create_item_of_parent(self, id: str) -> Reply:
+        """Create an item that refers to the one in the path, or an array of them.
+
+        The field that refers to it may be left out.
+        """
+        sent = self.body(JSON, most=MOST_TOGETHER)
+        several = sent if isinstance(sent, list) else [sent]
+
+        def complete(writer: CollectionWriter) -> tuple[Filter, ...]:
+            parent = self._parent(writer.call, id)
+            shown = self.parents.stored.id_of(parent)
+            refer(self.parents, several, self.relation.field, shown, is_array=several is sent)
+            return (self._selection(parent),)
+
+        path = f"{request.path.rsplit('/', 3)[0]}/{self.resource.public_name}"
+        return self._create(sent, path, complete)
+
+
+class SecretItemHandlers(CollectionHandlers):
+    """The handlers of a collection whose items have a secret: for admins."""
+
+    needs = ADMIN  # all of them, see `auth.needed_by`
+
+    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
+    def read_item(self, id: str) -> Reply:
+        """Read one item."""
+        return super().read_item(id)
+
+    def save_with_secret(
+        self,
+        make: Callable[[Any, str], tuple[Record, str]],
+        store: Callable[..., object],
+        id: str | None = None,
+    ) -> Reply:
+        """Create an item from the request's body, or give the one with this id a new secret.
+
+        `make` gets what was sent, or the item, and the time; it returns the item and its secret, which only this
+        response has. `store` is called with a transaction and these two, by name.
+        """
+        require_acceptable(JSON)
+        items, writer, sent = self.items, self.writer(), self.body(JSON) if id is None else None
+
+        def prepare() -> Write:
+            return Write(partial(work, make(sent, rfc3339(items.clock.time())) if id is None else None))
+
+        def work(new: tuple[Record, str] | None, transaction: Transaction, write: Write) -> Answer:
+            if new is None:
+                before = transaction.read(items.name, str(id))
+                writer.call.conditions.require(writer.tag(before), before.updated_at)
+                new = make(before, rfc3339(items.clock.time()))
+            else:
+                writer.require_list(transaction)
+            record, secret = new
+            store(transaction, record=record, secret=secret)
+            shown = exactjson.loads(items.stored.body(record))
+            return Answer(exactjson.dumps(shown | {"secret": secret}), writer.tag(record), id=record.id)
+
+        path = request.path if id is None else ""
+
+        def render(answer: Answer) -> Reply:
+            reply = Reply(answer.body, headers={"Cache-Control": UNCACHED, "ETag": f'"{answer.tag}"'})
+            if path:
+                reply.headers["Location"] = address_of(f"{path}/{answer.id}")
+            return reply
+
+        return self.write(writer, prepare, items.hooks.idempotency(sent, render, secret=True))
+
+
+def _plain(answer: Answer) -> Reply:
+    """The response with JSON that is no item, or not any more."""
+    return Reply(answer.body, content_type=JSON)
+
+
+def _prefix() -> str:
+    """The address before the paths of collections, in the version of the current request."""
+    version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
+    return address_of(version[0] if version else "")

@@ -17,6 +17,7 @@ from restkeeper import (
     ItemSchema,
     Lifecycle,
     ListOf,
+    Reference,
     Rename,
     Resource,
     Status,
@@ -503,3 +504,38 @@ def test_a_unique_field_with_a_default_cannot_go() -> None:
     versions = Versions(Version("v2"), unversioned="v2", deprecations=[of(field="lamps.sku")])
     with pytest.raises(ConfigError, match="^versions: Deprecation of v2 lamps.sku: the field is unique and has a def"):
         create_app(Config(), [resource], versions=versions)
+
+
+class OwnerSchema(ItemSchema):
+    """Whom others refer to."""
+
+
+class ThingSchema(ItemSchema):
+    """What refers to an owner, until the sunset of that."""
+
+    owner = Reference("owners", load_default=None, allow_none=True)
+
+
+@pytest.mark.needs("openapi")
+@pytest.mark.needs("batch")
+def test_a_reference_is_gone_after_its_sunset(clock: SetClock) -> None:
+    """It is embedded no more, new items cannot have it, and the document goes without it."""
+    resources = [Resource("owners", "owner", OwnerSchema), Resource("things", "thing", ThingSchema)]
+    ends = Deprecation(version="v1", field="things.owner", **WINDOW)
+    client = create_app(
+        Config(), resources, versions=Versions(Version("v1"), unversioned="v1", deprecations=[ends]), clock=clock
+    ).test_client()
+    owner = client.post("/owners", json={}).json["id"]
+    below = {"method": "POST", "path": f"/owners/{owner}/things", "body": {}}
+
+    def statuses() -> list[int]:
+        return [
+            client.post("/api/v1/batch", json={"operations": [below]}).status_code,
+            client.get("/things?embed=owner").status_code,
+            client.get("/openapi.json").status_code,
+        ]
+
+    assert statuses() == [200, 200, 200]
+    clock.now = AFTER
+    assert statuses() == [422, 400, 200]
+    assert "owner" not in client.get("/things").json[0]

@@ -57,7 +57,7 @@ class Relation(NamedTuple):
         """Whether there is a list of those that refer to an item: by a field with one value, which is in no other."""
         if not self.is_back or self.to.resource.singleton:
             return False
-        field = self.to.whole.queryable.fields[self.field]
+        field = self.to.stored.queryable.fields[self.path]
         return not field.is_many or field.kind is Kind.JSON
 
 

@@ -82,12 +82,16 @@ class ServedCollection:
         return self.views.of(EVERYBODY)
 
     def relations_for(self, caller: Caller) -> Mapping[str, Relation]:
-        """The `relations` but those by a field that the caller may not see."""
-        of = {name: (each.to if each.is_back else self).stored for name, each in self.relations.items()}
-        if not any(stored.revision.private for stored in of.values()):
-            return self.relations
+        """The `relations` but those by a field that the caller may not see, or that is gone from these items."""
+        names = self.views.of(caller).names
         return {
-            name: each for name, each in self.relations.items() if root_of(each.path) not in of[name].unreadable(caller)
+            name: each
+            for name, each in self.relations.items()
+            if (
+                root_of(each.path) not in each.to.stored.unreadable(caller)
+                if each.is_back
+                else root_of(each.field) in names
+            )
         }
 
 

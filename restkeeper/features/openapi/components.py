@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from marshmallow import INCLUDE
 
 from restkeeper.features.openapi.spec import Spec
+from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.embedding import next_of
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, RESERVED, SEVERAL, operators_of
@@ -40,7 +41,7 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
         "Search": items.stored.collection.search,
         "Owner": items.resource.ownership is not Ownership.NONE and not items.stored.owner_field_of(representation),
         "Count": "count" in reserved,
-        "Embed": items.relations,
+        "Embed": items.relations_for(EVERYBODY),
     }
     spec.groups |= {f"{kind}{name}": [] for name, is_present in present.items() if not is_present}
     if items.page_limit == spec.config.page_limit:
@@ -51,7 +52,7 @@ def add_relations(spec: Spec, items: ServedCollection) -> None:
     """Add the members of an item with what can be embedded in it, after the components of all collections."""
     known, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
     item, shown = known[kind]["properties"], dict[str, JsonSchema]()
-    for name, each in items.relations.items():
+    for name, each in items.relations_for(EVERYBODY).items():
         of = spec.schema(each.to.resource.kind)
         if each.is_back:
             shown[name] = {"type": "array", "items": of, "maxItems": each.to.resource.embed_limit}
@@ -62,7 +63,7 @@ def add_relations(spec: Spec, items: ServedCollection) -> None:
         else:
             root, *path = name.split(".")
             shown[root] = _embedded(known, shown.get(root, item[root]), path, of)
-    if items.relations:
+    if items.relations_for(EVERYBODY):
         embedded = {"type": "object", "description": spec.common["collection"]["Embedded"], "properties": shown}
         spec.components.schema(f"{kind}Embedded", embedded, lazy=True)
     sent, references = known[f"{kind}Input"], dict(references_in(items.whole.schema()))
@@ -161,7 +162,9 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
     """The parameters of this collection except its filters, by component name."""
     resource, representation = items.resource, items.whole
     searched = list(dict.fromkeys(map(representation.name_of, items.stored.collection.search)))
-    most = " or ".join(map(str, sorted({each.to.resource.embed_limit for each in items.relations.values()})))
+    most = " or ".join(
+        map(str, sorted({each.to.resource.embed_limit for each in items.relations_for(EVERYBODY).values()}))
+    )
     where = "any texts" if ANY in searched else ", ".join(searched)
     texts = filled(spec.common["collection"], kind=resource.singular, fields=where, most=most)
     limit = spec.common["parameters"]["Limit"]
@@ -182,7 +185,9 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
     yield f"{kind}Owner", parameter("owner", owner, "Which of the caller's owners a new item is of; else the first.")
-    embed = several({"type": "string", "enum": sorted(items.relations), "x-extensible": True}, maxItems=MOST_EMBEDDED)
+    embed = several(
+        {"type": "string", "enum": sorted(items.relations_for(EVERYBODY)), "x-extensible": True}, maxItems=MOST_EMBEDDED
+    )
     yield f"{kind}Embed", parameter("embed", embed, texts["Embed"])
     search = {"type": "string", "x-search": [name for name in searched if name in (ANY, *representation.names)]}
     yield f"{kind}Search", parameter("q", search, texts["Search"])

@@ -72,8 +72,8 @@ class ServedCollection:
         self.access = self.hooks.access(self.resource)
         known = self.whole.name_of
         self.order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
-        chain = self.stored.chains.get(self.resource.oldest)
         self.pages: Cache[Any, Any] = Cache(PAGES_BYTES)  # responses to lists, also of the items that refer to one item
+        chain = self.stored.chains.get(self.resource.oldest)
         self.steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with what they do
 
     @property
@@ -84,15 +84,13 @@ class ServedCollection:
     def relations_for(self, caller: Caller) -> Mapping[str, Relation]:
         """The `relations` but those by a field that the caller may not see, or that is gone from these items."""
         names = self.views.of(caller).names
-        return {
-            name: each
-            for name, each in self.relations.items()
-            if (
-                root_of(each.path) not in each.to.stored.unreadable(caller)
-                if each.is_back
-                else root_of(each.field) in names
-            )
-        }
+
+        def is_seen(relation: Relation) -> bool:
+            if relation.is_back:
+                return root_of(relation.path) not in relation.to.stored.unreadable(caller)
+            return root_of(relation.field) in names
+
+        return {name: relation for name, relation in self.relations.items() if is_seen(relation)}
 
 
 class CollectionReader:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
+from functools import cached_property
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
@@ -325,7 +326,7 @@ class Config:
         """The bytes and values that an item may have. A client can send back every item that it reads."""
         return min(self.max_item, self.max_body), self.max_nodes
 
-    @property
+    @cached_property
     def body_limits(self) -> dict[str, int]:
         """The limits of a request's JSON, as `bodies.read_object` takes them."""
         return {"max_body": self.max_body, "max_depth": self.max_depth, "max_values": self.max_nodes}

@@ -34,6 +34,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b'"[]{},'))
 _ARRAYS, _FRACTIONS = (list, tuple), (float, Decimal)  # faster than a union
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 
+JsonObject = dict[str, Any]
 Buffer = bytes | msgspec.Raw
 NUL = b"\\u0000"  # in every text of `dumps` that has NUL in a string, and in some others
 INDENTED = orjson.OPT_INDENT_2  # an option of `dumps`

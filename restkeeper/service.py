@@ -19,10 +19,11 @@ from restkeeper.resources.call import EVERYBODY, PROGRAM, Call, Caller
 from restkeeper.resources.changes import Hooks
 from restkeeper.resources.embedding import relations_of, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
+from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.migration import Conversion
 from restkeeper.resources.queries import ListRequest
-from restkeeper.resources.representation import ItemLimits, StoredRepresentation, Views
+from restkeeper.resources.representation import StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
@@ -265,7 +266,7 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     Nor those of what is embedded in it.
     """
     service = service_of(current_app)
-    private = stored_in(service.representations, collection).unreadable(_reader())
+    private = stored_in(service.representations, collection).of(_reader()).hidden
     public: Any = {name: value for name, value in item.items() if name not in private}
     for name, relation in service.related[collection].relations.items():
         steps = [name] if relation.is_back or relation.beside else name.split(".")

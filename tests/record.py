@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from restkeeper import Config, create_app
+from restkeeper.features import idempotency
 from restkeeper.service import service_of
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
@@ -691,6 +692,7 @@ def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
         mock.patch("os.urandom", draw),
         mock.patch("time.time_ns", lambda: int(clock.now * 1e9)),
         mock.patch("secrets.token_hex", lambda size=16: draw(size).hex()),
+        mock.patch.object(idempotency, "SWEEP_ONE_IN", 512),  # never: which keys sweep depends on ids
         TemporaryDirectory() as folder,
         ExitStack() as stack,
     ):

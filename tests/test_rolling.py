@@ -10,7 +10,7 @@ from marshmallow import fields
 
 from restkeeper.config import Config
 from restkeeper.errors import BodyTooLarge
-from restkeeper.resources.representation import ItemLimits
+from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
 from restkeeper.service import service_of

@@ -16,7 +16,8 @@ from werkzeug.test import TestResponse
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge, InvalidJson
-from restkeeper.resources.representation import ItemLimits, StoredRepresentation
+from restkeeper.resources.item import ItemLimits
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.schemas.item import ItemSchema

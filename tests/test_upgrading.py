@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import Result
 from flask.testing import FlaskClient
-from standardwebhooks import Webhook
 from werkzeug.test import TestResponse
 
 from restkeeper.config import Config
@@ -114,46 +112,6 @@ def set_revision(client: FlaskClient, former: int, revision: int) -> None:
     store_of(client).write(
         partial(Transaction.set_revision, collection="notes", former=former, revision=revision, now="")
     )
-
-
-RENAMED = {"title": NAME, "count": COUNT, "note": NOTE, "box": BOX, "colour": Text(load_default="red")}
-CHANGES = {  # of what OLD writes: the next program, its versions, and how it shows what an event was written with
-    "a rename without versions": (resource(RENAMED, upgrades={2: [Rename("name", "title")]}), NEWEST, "title"),
-    "a rename beside a version": (resource(RENAMED, upgrades={2: [Rename("name", "title")]}), BOTH, "name"),
-    "a new field": (resource({"name": NAME, **RENAMED, "title": Text(load_default="-")}), NEWEST, "name"),
-}
-
-
-@pytest.mark.needs("webhooks")
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_webhook_id_keeps_its_body(deployment: Deployment, change: str) -> None:
-    """In a retry, and when it is sent again on request, after a change of the schema; the feed has the new form."""
-    clock, sent = SetClock(time.time()), list[tuple[Any, bytes]]()
-
-    def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
-        sent.append((headers, body))
-        return DeliveryResult(503 if len(sent) == 1 else 204, "", None)
-
-    declared, versions, name = CHANGES[change]
-    old = deployment.serve(OLD, clock=clock)
-    hook = old.post("/api/v1/webhooks", json={"url": "http://x.example"}).json
-    old.post("/notes", json={"name": "a"})
-    assert deliverer_of(service_of(old.application), send).deliver_once() == 1
-    deployment.upgrade(declared, versions=versions)
-    new = deployment.serve(declared, versions, clock=clock)
-    clock.now += 10.0
-    worker = deliverer_of(service_of(new.application), send)
-    assert worker.deliver_once() == 1
-    log = f"/api/v1/webhooks/{hook['id']}/deliveries"
-    (entry,) = new.get(log).json
-    assert (entry["state"], entry["attempts"]) == ("delivered", 2)
-    assert new.post(f"{log}/{entry['id']}/redeliver").status_code == 200
-    assert worker.deliver_once() == 1 and len(sent) == 3
-    assert len({(headers["webhook-id"], body) for headers, body in sent}) == 1
-    for headers, body in sent:
-        Webhook(hook["secret"]).verify(body, headers)
-    (event,) = new.get("/api/v1/events").json
-    assert event["data"][name] == "a" and event["data"]["colour"] == "red"
 
 
 class TestConverted:

@@ -16,7 +16,8 @@ import msgspec
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, ValidationFailed, shortened
-from restkeeper.resources.representation import JsonObject, Representation
+from restkeeper.exactjson import JsonObject
+from restkeeper.resources.representation import Representation
 
 FILE_FORMATS = ("ndjson", "json", "csv")
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets

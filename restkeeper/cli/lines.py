@@ -30,8 +30,9 @@ from restkeeper.errors import (
     Problem,
     ValidationFailed,
 )
-from restkeeper.exactjson import require_none
-from restkeeper.resources.representation import ItemLimits, JsonObject, Representation
+from restkeeper.exactjson import JsonObject, require_none
+from restkeeper.resources.item import ItemLimits
+from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import Owner
 from restkeeper.schemas.item import GIVEN_ID, READ_ONLY

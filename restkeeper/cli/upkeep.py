@@ -10,6 +10,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.clock import rfc3339
+from restkeeper.resources.former import shortened
 from restkeeper.resources.migration import convert
 from restkeeper.storage import Location, locate, location
 from restkeeper.storage.base import Transaction
@@ -113,7 +114,7 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         click.echo(f"deleted the index {name}, which is not declared any more")
     for items in service.representations.values() if forget else ():
         oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.versions)
-        shorten = partial(items.shortened, oldest=oldest)
+        shorten = partial(shortened, oldest=oldest)
         stale = (record.id for record in store.scan(items.name) if shorten(record) != record)
         count = sum(map(sum, in_batches(store, stale, partial(_shorten, items.name, shorten))))
         click.echo(f"{items.name}: {count} items are without what only {forget} showed")
@@ -127,9 +128,9 @@ def _shorten(name: str, shorten: Callable[[Record], Record], transaction: Transa
         record = transaction.read(name, id)
     except RecordNotFound:
         return False
-    if (shortened := shorten(record)) == record:
+    if (stored := shorten(record)) == record:
         return False
-    transaction.update(name, shortened)
+    transaction.update(name, stored)
     return True
 
 

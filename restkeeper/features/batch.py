@@ -15,12 +15,11 @@ from werkzeug.http import parse_etags
 from restkeeper import exactjson
 from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
-from restkeeper.exactjson import fault, require_none
+from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import KNOWN, NONE, PUBLIC, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import ServedCollection, refer
-from restkeeper.resources.representation import JsonObject
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.writes import (
     OWNER_QUERY,

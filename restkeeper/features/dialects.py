@@ -32,10 +32,11 @@ from flask import Response, after_this_request, request
 from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
+from restkeeper.exactjson import JsonObject
 from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.resources.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
-from restkeeper.resources.representation import JsonObject, Representation
+from restkeeper.resources.representation import Representation
 from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of
 from restkeeper.web import current_request

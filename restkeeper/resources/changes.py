@@ -12,7 +12,6 @@ from marshmallow import Schema
 
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.resources.call import Call, Caller
-from restkeeper.resources.partial import without_fields
 from restkeeper.resources.representation import Representation, StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
 from restkeeper.storage.base import Store, Transaction
@@ -133,7 +132,7 @@ class Hooks:
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
     access: Callable[[Resource], Access] = lambda resource: Access()
     before_read: list[Callable[[Representation, int], None]] = field(default_factory=list)
-    represent: Callable[[StoredRepresentation, str], Views] = lambda stored, version: without_fields(stored, stored)
+    represent: Callable[[StoredRepresentation, str], Views] = lambda stored, version: stored
     items: Callable[[Transaction, Call], Any] = lambda transaction, call: None
     dependents: Callable[[], Collection[str]] = lambda: ()
     described: Callable[[Any], Any] = lambda app: app

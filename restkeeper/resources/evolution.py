@@ -288,7 +288,9 @@ class Chain:
         *_, item = self._descend(members, removed)
         return item
 
-    def up(self, members: Members, removed: bytes | None, current: Members | None) -> tuple[Members, bytes | None]:
+    def up(
+        self, members: Members, removed: bytes | None, current: Members | None = None
+    ) -> tuple[Members, bytes | None]:
         """An item of the older revision in the later one, and the object of the removed fields.
 
         It changes the item `current` of the later revision, if given: where the fields of a step have the values that

@@ -14,10 +14,12 @@ from urllib.parse import unquote
 from restkeeper import exactjson
 from restkeeper.clock import Clock, is_due, rfc3339
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
+from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import Call
 from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.item import NO_LIMITS, ItemLimits
 from restkeeper.resources.queries import ListRequest, parse
-from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, StoredRepresentation
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN
 from restkeeper.storage.base import Transaction
@@ -477,8 +479,8 @@ def accepted_record(
             wrong = {detail: shown for detail, shown in wrong.items() if detail not in known}
     if not wrong:
         if isinstance(failure, ValidationFailed):
-            caller = items.call.caller
-            exactjson.require_none([stored.readable_fault(each, caller) for each in failure.members["errors"]])
+            seen = stored.of(items.call.caller)
+            exactjson.require_none([*map(seen.known_fault, failure.members["errors"])])
         raise failure
     shown = "; ".join([*wrong.values()][:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
     raise mistake_of(function, f"sets what {stored.name} cannot store: {shown}")

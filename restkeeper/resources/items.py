@@ -2,26 +2,23 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery, NotFound
-from restkeeper.exactjson import fault, require_none
+from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
 from restkeeper.resources.changes import Answer, Hooks
 from restkeeper.resources.embedding import Relation, with_related
+from restkeeper.resources.item import ItemLimits, digest
 from restkeeper.resources.queries import MAX_VALUES, Arguments, ListRequest, parse, parse_item
-from restkeeper.resources.representation import (
-    ItemLimits,
-    JsonObject,
-    Representation,
-    StoredRepresentation,
-    Views,
-    digest,
-)
+from restkeeper.resources.representation import Representation, StoredRepresentation, Views
+from restkeeper.resources.resource import Ownership
+from restkeeper.resources.rights import Rights
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort, root_of
 
@@ -73,8 +70,15 @@ class ServedCollection:
         known = self.whole.name_of
         self.order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
         self.pages: Cache[Any, Any] = Cache(PAGES_BYTES)  # responses to lists, also of the items that refer to one item
-        chain = self.stored.chains.get(self.resource.oldest)
-        self.steps = f"-{chain.fingerprint}" if chain else ""  # a part of a list's ETag that changes with what they do
+        steps = self.resource.chain(self.resource.oldest, self.resource.revision)
+        # A part of a list's ETag that changes with what they do.
+        self.steps = f"-{steps.fingerprint}" if steps.steps else ""
+
+    @cached_property
+    def rights(self) -> Rights | None:
+        """What callers may set of the items by values, if not all of them may set all."""
+        rights = Rights(self.stored, self.access, self.hooks.resources)
+        return rights if rights.are_asked else None
 
     @property
     def whole(self) -> Representation:
@@ -87,7 +91,7 @@ class ServedCollection:
 
         def is_seen(relation: Relation) -> bool:
             if relation.is_back:
-                return root_of(relation.path) not in relation.to.stored.unreadable(caller)
+                return root_of(relation.path) not in relation.to.stored.of(caller).hidden
             return root_of(relation.field) in names
 
         return {name: relation for name, relation in self.relations.items() if is_seen(relation)}
@@ -135,7 +139,8 @@ class CollectionReader:
         record = found if isinstance(found, Record) else self.of.stored.initial
         if record is None:
             raise NotFound("there is no such item")
-        self.of.access.require_sight(self.caller, record)
+        if self.of.resource.ownership is not Ownership.NONE:
+            self.of.access.require_sight(self.caller, record)
         return record
 
     def answer(self, record: Record, fields: Iterable[str] | None = None) -> Answer:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from restkeeper import exactjson
 from restkeeper.errors import shortened
 from restkeeper.resources.evolution import Add, Rename, Untranslatable, revision_of
+from restkeeper.resources.former import converted, former_body
 from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
@@ -70,19 +71,19 @@ class Conversion:
         if not self._steps:
             return record  # also with what this program does not know
         try:
-            converted = self.stored.converted(record)
+            made = converted(self.stored, record)
         except Untranslatable as error:
-            names = self.stored.chains[revision_of(record.fingerprint)].origins(error.step)
+            names = self.stored.resource.chain(revision_of(record.fingerprint), self.revision).origins(error.step)
             members = exactjson.cut(record.body)
             values = ", ".join(f"{name} {_text(members[name])}" for name in names)
             self._refuse(record, f"{values}: {error.reason}")
             return record
         for version, shown in () if self._accepts else self._shown.items():
-            before, after = exactjson.cut(shown.converted_body(record)), exactjson.cut(shown.body(converted))
+            before, after = exactjson.cut(former_body(shown, record)), exactjson.cut(shown.body(made))
             for name in (name for name in before if not exactjson.equal(before[name], after[name])):
                 self.would_differ = True
                 self._refuse(record, f"{name} {_text(before[name])} would be {_text(after[name])} in {version}")
-        return converted
+        return made
 
     def _refuse(self, record: Record, reason: str) -> None:
         self.refused += 1

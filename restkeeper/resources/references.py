@@ -18,7 +18,8 @@ from restkeeper.resources.functions import (
     require_few_references,
     without_server_fields,
 )
-from restkeeper.resources.representation import NO_LIMITS, StoredRepresentation
+from restkeeper.resources.item import NO_LIMITS
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource, references_in
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.storage.base import Transaction
@@ -134,7 +135,7 @@ class References:
         def refusal(id: str) -> ReferenceMissing:
             error = missing_reference(self._resources[to], *new[id], of)
             fault = {"pointer": error.pointer, "detail": error.detail}
-            fault = stored.readable_fault(fault, call.caller) if stored else fault
+            fault = stored.of(call.caller).known_fault(fault) if stored else fault
             return ReferenceMissing(fault["pointer"], fault["detail"], of)
 
         if (access := self._private[to]) is None or call.is_program:
@@ -202,7 +203,7 @@ class References:
             for stored, path, rule in self._to.get(name, ()):
                 if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
                     continue
-                is_known = root_of(path) not in stored.unreadable(call.caller)
+                is_known = root_of(path) not in stored.of(call.caller).hidden
                 if rule == "null" and is_known and stored.resource.public_name in call.dependents:
                     rule = "chosen"
                     if not call.caller.may(scope := stored.resource.scope("write")):
@@ -271,7 +272,7 @@ class _Referrers(NamedTuple):
     def refusal(self, caller: Caller, more: str = "") -> StillReferenced:
         """The error; it names no collection and no field that the caller may not read."""
         known = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
-        is_private = root_of(self.path) in self.stored.unreadable(caller)
+        is_private = root_of(self.path) in self.stored.of(caller).hidden
         return StillReferenced(known if may_read(caller, self.stored.resource) and not is_private else _UNKNOWN)
 
 

@@ -1,70 +1,36 @@
-"""The items of a collection as callers know them, and as they are stored: validated once, represented once."""
+"""The items of a collection as callers see them: stored, in a version, without what is gone or private.
 
-import re
-from collections.abc import Callable, Iterable, Sequence, Set
+Each representation but the stored one is one of another one.
+"""
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
-from hashlib import blake2b
-from itertools import chain
-from typing import Any, NamedTuple, Protocol
-
-from marshmallow import ValidationError
+from functools import cached_property, lru_cache, partial
+from typing import Any, Protocol
 
 from restkeeper import exactjson
-from restkeeper.clock import time_after
-from restkeeper.errors import BodyTooLarge, Conflict, EditConflict, IllegalTransition, ValidationFailed
-from restkeeper.exactjson import fault, faults_in, listed, merge_patch, require_none
-from restkeeper.resources.call import Caller
-from restkeeper.resources.evolution import OTHERS, Chain, Members, revision_of
+from restkeeper.clock import Clock, rfc3339
+from restkeeper.errors import Conflict, ValidationFailed
+from restkeeper.exactjson import JsonObject, fault, require_none
+from restkeeper.resources.call import Caller, lacking
+from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
 from restkeeper.resources.queries import Queryable
-from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import Status, is_exact
-from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ItemSchema, ServerFieldsSchema, absent_in
+from restkeeper.resources.resource import Resource, schema_with
+from restkeeper.schemas.fields import WRITABLE_BY
+from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, ItemSchema
+from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, RevisionDiffers
-from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
+from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record, root_of
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
-MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
+MOST_SETS = 64  # of scopes that callers hold, for which a process keeps a representation of a collection
 
-_ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
-_TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
-_ID = re.compile(rb'\A{"id":"[^"]*",?')
-_SERVER_FIELDS = ServerFieldsSchema()
-_WITH_INTEGERS = {ids: ServerFieldsSchema.from_dict({"id": IntegerId(*bounds)})() for ids, bounds in INTEGERS.items()}
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
 
-JsonObject = dict[str, Any]
-
-
-class Loaded(dict[str, Any]):
-    """A request's body that the schema has loaded: `text` is the JSON of the fields that it stores of it."""
-
-    def __init__(self, sent: JsonObject, text: bytes) -> None:
-        super().__init__(sent)
-        self.text = text
-
-
-class ItemLimits(NamedTuple):
-    """The largest size of an item: in bytes of its JSON, and in values (objects, arrays and their members)."""
-
-    size: int
-    values: int
-
-    def require(self, body: bytes) -> None:
-        """Raises BodyTooLarge for the JSON of an item that is larger."""
-        if len(body) > self.size:
-            raise BodyTooLarge(f"the item would have {len(body)} bytes; it can have {self.size} (MAX_ITEM, MAX_BODY)")
-        if len(body) > self.values and exactjson.count_values(body) > self.values:  # a value takes a byte
-            raise BodyTooLarge(f"the item would have more than {self.values} values")
-
-
-NO_LIMITS = ItemLimits(2**63, 2**63)
-
-
-def digest(body: bytes) -> str:
-    """The strong ETag of a representation, without its quotes."""
-    return blake2b(body, digest_size=12).hexdigest()
+End = tuple[float, str, str]  # of a field: when (seconds since 1970), its name, and why it cannot be used then
 
 
 class Views(Protocol):
@@ -77,9 +43,11 @@ class Views(Protocol):
 class Representation(Protocol):
     """The items of a collection as some callers know them: it reads what they send, and represents records.
 
-    `name` is that of the collection, `schema` that of an item. `names` are the fields of an item in order, `texts`
-    those whose values are texts, or null; `queryable` says what the queries of lists can use. The `fingerprint` changes
-    with the representation of items. `changed_at` is when the representation last changed by the clock, or by a
+    `name` is that of the collection, `schema` that of an item, `form` the revision that they see. `names` are the
+    fields of an item in order, `texts` those whose values are texts, or null; `queryable` says what the queries of
+    lists can use. To read a field that is `private`, or to set one that is `guarded`, a caller needs the scope beside
+    it; `hidden` are those that these callers may not read, and `locked` those that they may not set. The `fingerprint`
+    changes with the representation of items. `changed_at` is when the representation last changed by the clock, or by a
     conversion (RFC 3339); empty if it did not.
     """
 
@@ -90,10 +58,22 @@ class Representation(Protocol):
     queryable: Queryable
     fingerprint: str
     changed_at: str = ""
+    private: Iterable[tuple[str, str]] = ()
+    guarded: Iterable[tuple[str, str]] = ()
+    hidden: Mapping[str, str] = {}
+    locked: Mapping[str, str] = {}
+
+    @property
+    def form(self) -> ItemForm:
+        """The revision of the items that these callers see."""
+
+    @cached_property
+    def _partial(self) -> "PartialViews":
+        return PartialViews(self)
 
     def of(self, caller: Caller) -> "Representation":
-        """See `Views`: all callers see the same."""
-        return self
+        """See `Views`."""
+        return self._partial.of(caller) if self.private or self.guarded else self
 
     def query(self, query: Query) -> Query:
         """A query of callers as the store has it."""
@@ -120,7 +100,7 @@ class Representation(Protocol):
     ) -> Record:
         """A new item from a request's body, of this owner if that has none.
 
-        Raises ValidationFailed with its faults, and BodyTooLarge.
+        Raises ValidationFailed with its faults, BodyTooLarge, and Forbidden for what these callers may not set.
         """
 
     def restore(
@@ -138,7 +118,8 @@ class Representation(Protocol):
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with the content `sent` instead of its own; the same record if that changes nothing.
 
-        What these callers do not see stays. Raises as `create`, and IllegalTransition when its status cannot move so.
+        What these callers do not see, or may not set, stays, and so does an owner that is left out. Raises as `create`,
+        and IllegalTransition when its status cannot move so.
         """
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -150,19 +131,14 @@ class Representation(Protocol):
     def body(self, record: Record) -> bytes:
         """The representation of a record. Raises RevisionDiffers."""
 
-    def converted_body(self, record: Record) -> bytes:
-        """The representation of a record of any revision that there are steps from, as that of an event can be.
-
-        Raises Untranslatable, and RevisionDiffers for a later revision.
-        """
-
-    def written_body(self, record: Record) -> bytes:
-        """A record of this revision or an earlier one as a program wrote it, without what callers do not see now."""
-
     def bodies(self, page: Page) -> list[bytes]:
         """The representations of the items of a page. Raises RevisionDiffers."""
         rows = zip(page.fingerprints, page.bodies, page.owners, page.removed, strict=True)
         return [self.body(Record("", 0, "", *row)) for row in rows]
+
+    def reduced(self, body: bytes) -> bytes:
+        """An item of the `form` without what these callers do not see."""
+        return body
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
         """A representation reduced to these fields."""
@@ -170,50 +146,25 @@ class Representation(Protocol):
         return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name in shown})
 
 
-class StoredRepresentation(Representation):
-    """The items of a collection as they are stored: in its newest revision, or in an older one by its number.
+class StoredRepresentation(ItemForm, Representation):
+    """The items of a collection as they are stored: in its newest revision."""
 
-    Programs of one revision can have other schemas, each with fields that another one does not know. Who writes an item
-    gives it the fingerprint of its own schema, and keeps what it does not know; then OTHERS is behind the fingerprint.
-    """
-
-    def __init__(self, resource: Resource, number: int | None = None) -> None:
-        """Raises ValueError for a revision that there are no steps from."""
-        number = resource.revision if number is None else number
-        if number not in resource.revisions:
-            raise ValueError(f"{resource.name}: upgrades has no steps from revision {number}")
-        self.resource = resource
-        self.revision = own = resource.revisions[number]
-        self.name, self.schema, self.names, self.texts = resource.name, own.schema, own.names, own.texts
-        self.fingerprint = own.fingerprint
-        self.queryable = Queryable(own.fields, own.names, is_searched=bool(resource.search) or resource.undeclared)
-        self.chains = {each: Chain(resource.upgrades, each, number) for each in resource.revisions if each < number}
-        self._schema = own.loading
-        self._server_fields = _WITH_INTEGERS.get(resource.ids, _SERVER_FIELDS)
-        self._is_exact = all(map(is_exact, own.definitions.values()))
-        self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
-        self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)
-        self._has_all = own.of_server == READ_ONLY  # in its body
-        times = (b',"%b":\\%d' % (name.encode(), n) for n, name in enumerate(READ_ONLY) if name in self.names and n)
-        self._times = b"".join(times) + b"}"  # what callers see of _TIMES
-        # Attributes of loaded items that have another name in JSON: what is sent by this name is another field.
-        self._attributes = {
-            field.attribute or name for name, field in own.loading.fields.items()
-        } - own.definitions.keys()
+    def __init__(self, resource: Resource) -> None:
+        super().__init__(resource, resource.newest)
+        self.private = tuple(self.revision.private.items())
+        self.guarded = tuple(
+            (name, field.metadata[WRITABLE_BY])
+            for name, field in self.revision.guarded.items()
+            if WRITABLE_BY in field.metadata
+        )
         self.initial: Record | None = None  # of a singleton whose fields have defaults, until it is stored: version 0
         if resource.singleton:
             with suppress(ValidationFailed):
                 self.initial = self.create({}, id=self.name, now=_NEVER)._replace(version=0)
 
-    def unreadable(self, caller: Caller) -> set[str]:
-        """The fields that are private, and that a caller may not read."""
-        private = self.revision.private
-        return {name for name, scope in private.items() if not caller.may(scope)} if private else set()
-
-    def readable_fault(self, found: JsonObject, caller: Caller) -> JsonObject:
-        """A fault of a stored item, which does not say what is wrong in a field that the caller may not read."""
-        name = found["pointer"].removeprefix("#/").partition("/")[0]
-        return fault((), UNREADABLE) if name in self.unreadable(caller) else found
+    @property
+    def form(self) -> ItemForm:
+        return self
 
     @property
     def collection(self) -> Collection:
@@ -237,18 +188,6 @@ class StoredRepresentation(Representation):
             if self.initial is None:
                 raise
             return self.initial
-
-    def create(
-        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
-    ) -> Record:
-        given = {"id": sent["id"]} if self.resource.ids in GIVEN and "id" in sent else {}
-        own = [name for name in self._read_only if name in sent and name not in given]
-        faults = [fault([name], "is set by the server") for name in own]
-        faults += listed(faults_in(self._server_fields.validate(given))) if given else ()
-        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(self._owned(sent, owner))
-        require_none(faults + more)
-        id = self.resource.key(self._server_fields.load(given)["id"]) if given else id
-        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits, owner=owner)
 
     def new_id(self, make: Callable[[], str]) -> str:
         """The id of a new item: a text, or the integer 1 until `numbered` replaces it."""
@@ -293,304 +232,132 @@ class StoredRepresentation(Representation):
                 raise RecordChanged("others have this id") from None
         return [self.resource.key(last + number) for number in range(1, new + 1)]
 
-    def _owned(self, sent: JsonObject, owner: str | None) -> JsonObject:
-        """What is sent of an item, with its owner if that is a field, and left out."""
-        return {**sent, name: owner} if (name := self.revision.owner) and name not in sent else sent
-
-    def restore(
-        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
-    ) -> Record:
-        of_server: JsonObject = {name: sent[name] for name in self.revision.of_server if name in sent}
-        if "id" not in of_server:
-            of_server["id"] = self.resource.shown(id)
-        of_server = {"updated_at": now, "version": 1, **of_server}
-        faults: list[JsonObject] = []
-        try:
-            of_server = self._server_fields.load(of_server)
-        except ValidationError as error:
-            faults = listed(faults_in(error.messages))
-        known = {*self.revision.of_server} - ({"id"} if self.revision.is_open else set())
-        own = self._owned({name: value for name, value in sent.items() if name not in known}, owner)
-        text, more = self._load(own, sent)
-        require_none(faults + more)
-        now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
-        return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits, owner=owner)
-
-    def loaded(self, sent: JsonObject) -> JsonObject:
-        own = self.revision
-        is_known = sent.keys() <= {*own.definitions, *own.of_server}  # else other programs may know it
-        if own.read_only or own.is_open or own.guarded or not is_known:  # who may set what is asked first
-            return sent
-        text, faults = self._load(sent)
-        require_none(faults)
-        return Loaded(sent, text)
-
-    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self._replaced(record, sent, {}, now, limits)
-
-    def revise(self, record: Record, item: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """As `replace`, by a function of the service: it also sets the read-only fields, but those of READ_ONLY."""
-        return self._replaced(record, item, item, now, limits)
-
-    def _replaced(self, record: Record, sent: JsonObject, given: JsonObject, now: str, limits: ItemLimits) -> Record:
-        """See `replace`. The service sets those read-only fields that are `given`."""
-        current = exactjson.cut(self.present(record).body)
-        is_open, of_server = self.revision.is_open, {*self.revision.of_server}
-        if unknown := {name: exactjson.stored(text) for name, text in self._unknown(record).items()}:
-            # Clients of the program that knows them send them back.
-            sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
-        own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
-        own |= {name: given[name] for name in self.revision.read_only if name in given}
-        differing = self._differing(sent, own)
-        is_past = _is_past(differing, own)
-        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(sent, own)
-        members = exactjson.cut(text) if text else {}
-        if (
-            text
-            and all(name in current and exactjson.equal(value, current[name]) for name, value in members.items())
-            and (is_past or not differing)
-            and not (is_open and current.keys() - members.keys() - of_server)
-        ):
-            return record  # also for the second of two equal requests: the first has moved the version since
-        is_fresh = "version" in sent and "version" in own and "version" not in differing  # so no other time is older
-        if is_past and not is_fresh:
-            now = "version" if "version" in own else "updated_at"
-            raise EditConflict(f"the item has changed since it was read: its {now} is {own[now]} now")
-        wrong = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
-        require_none(wrong + more)
-        self._require_transition(current, members)
-        return self._next(record, current, text, now=now, limits=limits)
-
-    def _differing(self, sent: JsonObject, own: JsonObject) -> JsonObject:
-        """The read-only values that are sent, and are not the `own` ones: 5.0 is 5, and true is not 1.
-
-        A time is the same in each of its forms, also in whole milliseconds, as JavaScript has it. None stands for what
-        is no value of the field.
-        """
-        differing = {}
-        for name in (name for name in own if name in sent):
-            value, field = sent[name], self.queryable.fields.get(name)
-            if field and field.read and isinstance(value, str) and isinstance(own[name], str):
-                try:
-                    value = field.read(value)
-                except ValueError:
-                    value = None
-                if name in READ_ONLY and value == f"{own[name][:-4]}000Z":
-                    continue
-            if isinstance(value, bool) is not isinstance(own[name], bool) or value != own[name]:
-                differing[name] = value
-        return differing
-
-    def touched(self, record: Record, *, now: str) -> Record:
-        """The item as it is, as another version of it."""
-        members = exactjson.cut(self.present(record).body)
-        text = exactjson.joined({name: text for name, text in members.items() if name in self.revision.definitions})
-        return self._next(record, members, text, now=now, limits=NO_LIMITS)
-
-    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """See `Representation.merge`.
-
-        What the patch does not name is not made into values before it is clear that all of it together is no larger
-        than an item may be.
-        """
-        own, is_open = self.revision.definitions.keys() - self.revision.read_only, self.revision.is_open
-        shown = exactjson.cut(self.body(record))
-        own |= (shown.keys() | patch.keys()) - {*self._read_only} if is_open else set()
-        current = {name: text for name, text in shown.items() if name in own or (is_open and name == "id")}
-        refused = {
-            name: None for name in patch if patch[name] is None and (name not in own or name == self.revision.owner)
-        }
-        try:
-            merged = exactjson.dumps(merge_patch(current, patch) | refused)
-        except exactjson.EncodeError:
-            require_none(listed(exactjson.faults_in_values(patch)))
-            raise
-        try:
-            limits.require(merged)
-        except BodyTooLarge:
-            if merged == exactjson.dumps(current):
-                return record  # stored under other limits
-            raise
-        return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
-
-    def body(self, record: Record) -> bytes:
-        return self._shown(record.body if record.fingerprint == self.fingerprint else self.present(record).body)
-
-    def converted_body(self, record: Record) -> bytes:
-        return self._shown(self.converted(record, anew=False).body)
-
-    def written_body(self, record: Record) -> bytes:
-        is_own = revision_of(record.fingerprint) == self.revision.number
-        gone = {*self.revision.hidden, *(self._unknown(record) if is_own else ())}  # others may know them as private
-        members = self._stored_members(record)
-        return exactjson.joined({name: text for name, text in members.items() if name not in gone})
-
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
-            return list(map(self._shown, page.bodies)) if self.revision.hidden and self._has_all else page.bodies
+            return list(map(self.shown, page.bodies)) if self.revision.hidden else page.bodies
         return super().bodies(page)
-
-    def _shown(self, body: bytes) -> bytes:
-        """A stored body without what the schema hides."""
-        if not self._has_all:
-            return body
-        if self.revision.hidden:
-            at = body.rfind(b',"created_at":')
-            body = body[:at] + _TIMES.sub(self._times, body[at:])
-        return _ID.sub(b"{", body) if self.resource.singleton else body
-
-    def present(self, record: Record) -> Record:
-        """The record in the form of this schema: without what that does not know, with its defaults, and computed anew.
-
-        Raises RevisionDiffers for one of another revision.
-        """
-        if record.fingerprint == self.fingerprint:
-            return record
-        if (number := revision_of(record.fingerprint)) != self.revision.number:
-            raise RevisionDiffers(self.name, self.revision.number, number)
-        return self._with_members(record, self._stored_members(record), self.revision.computed)
-
-    def converted(self, record: Record, *, anew: bool = True) -> Record:
-        """As `present`; one of an earlier revision is converted by the steps from it. Raises Untranslatable.
-
-        Computed values that it has are not computed `anew`, if so.
-        """
-        if (number := revision_of(record.fingerprint)) not in (self.revision.number, *self.chains):
-            return self.present(record)
-        stored = self._stored_members(record)
-        members, removed = stored, record.removed
-        if number in self.chains:
-            before = self.resource.revisions[number].with_defaults(stored)
-            members, removed = self.chains[number].up(before, removed, None)
-        own = {name: text for name, text in stored.items() if name in self.revision.of_server}
-        computed = self.revision.computed if anew else self.revision.computed - members.keys()
-        return self._with_members(record._replace(removed=removed), {**members, **own}, computed)
-
-    def _stored_members(self, record: Record) -> Members:
-        """The members of a record of another schema, without those of the server that are hidden now."""
-        gone = {*READ_ONLY} - {*self.revision.of_server} - absent_in(record.fingerprint)
-        return {name: text for name, text in exactjson.cut(record.body).items() if name not in gone}
-
-    def _with_members(self, record: Record, members: Members, computed: Set[str]) -> Record:
-        """A record with these members, of which some are `computed`: null if the item is not valid in its schema."""
-        if owner := self.revision.owner:  # it can be stored without this field
-            record = record._replace(owner=exactjson.stored(members.get(owner, b"null")) or record.owner)
-            members = {**members, owner: exactjson.dumps(record.owner)}
-        kept = self.revision.with_defaults({name: text for name, text in members.items() if name not in computed})
-        if computed:
-            item = {name: exactjson.stored(text) for name, text in kept.items()}
-            try:
-                text, _ = self._load(item, item)
-            except Exception:  # the functions are of the service: one item must not end a whole list
-                text = b""
-            found = exactjson.cut(text) if text else {}
-            kept = self.revision.with_defaults(
-                {**kept, **{name: found.get(name, members.get(name, b"null")) for name in computed}}
-            )
-        return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept))
-
-    def shortened(self, record: Record, oldest: int) -> Record:
-        """The record without the removed fields that no revision from the `oldest` one on shows."""
-        beside = dict(exactjson.cut(record.removed)) if record.removed else {}
-        kept = {name: text for name, text in beside.items() if int(name.partition(".")[0]) > oldest}
-        return record if kept == beside else record._replace(removed=exactjson.joined(kept) if kept else None)
-
-    def _unknown(self, record: Record) -> Members:
-        """The members of a record that other programs of its revision know, and this one does not."""
-        if record.fingerprint == self.fingerprint or self.revision.is_open:
-            return {}
-        known = {*self.revision.stored, *READ_ONLY}
-        return {name: text for name, text in exactjson.cut(record.body).items() if name not in known}
-
-    def _load(self, sent: JsonObject, stored: JsonObject | None = None) -> tuple[bytes, list[JsonObject]]:
-        """The JSON object of an item's fields and no faults, or an empty text and the faults.
-
-        Its read-only fields have the values that are `stored`, and those of a new item where there are none.
-        """
-        own = {name: value for name, value in sent.items() if name not in self._read_only}
-        if stored:
-            revision = self.revision
-            kept = [name for name in revision.read_only if name in stored and name not in revision.computed]
-            own |= {name: stored[name] for name in kept}
-        is_open = self.revision.is_open
-        known = {name: own[name] for name in own if name not in self._attributes} if is_open else own
-        try:
-            values = self._schema.dump(self._schema.load(known))
-        except ValidationError as error:
-            return b"", listed(chain(exactjson.faults_in_values(own), faults_in(error.messages)))
-        if not self._is_exact and (faults := listed(exactjson.faults_in_values(values))):
-            return b"", faults
-        if is_open:  # in the order in which it was sent
-            values = {name: value for name, value in own.items() if name not in self.revision.definitions} | values
-            values |= {"id": (stored or sent)["id"]} if "id" in sent and "id" in self._read_only else {}
-            values = {name: values[name] for name in (*sent, *values) if name in values}
-        try:
-            text = exactjson.dumps(values)
-        except exactjson.EncodeError:
-            if faults := listed(exactjson.faults_in_values(own)):
-                return b"", faults
-            raise
-        if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):
-            return b"", faults
-        if lost := self.revision.always.difference(values):
-            raise TypeError(f"{self.name}: what the functions of the schema return is without {', '.join(lost)}")
-        return text, []
-
-    def _record(
-        self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits, owner: str | None
-    ) -> Record:
-        id = self.name if self.resource.singleton else id
-        fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
-        shown = exactjson.dumps(self.resource.shown(id))
-        body = _ITEM % (shown, fields, created_at.encode(), now.encode(), version)
-        if self.revision.is_open or not self._has_all:
-            all_of_server = zip(READ_ONLY, (shown, *map(exactjson.dumps, (created_at, now, version))), strict=True)
-            own = {name: value for name, value in all_of_server if name in self.revision.of_server}
-            members = exactjson.cut(text)
-            first = {name: shown for name in own if name == "id" and name not in members}
-            body = exactjson.joined({**first, **members, **own})
-        limits.require(body)
-        owner = exactjson.stored(exactjson.cut(text)[name]) if (name := self.revision.owner) else owner
-        return Record(id, version, now, self.fingerprint, body, owner)
-
-    def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
-        """The next version of an item, given its members and its own fields. It keeps what other programs know."""
-        if unknown := self._unknown(record):
-            text = exactjson.joined({**exactjson.cut(text), **unknown})
-        is_known = "created_at" in current and "created_at" in self.revision.of_server
-        created_at = exactjson.stored(current["created_at"]) if is_known else now
-        version = record.version + 1
-        now = time_after(record.updated_at, now)
-        made = self._record(
-            text, id=record.id, created_at=created_at, now=now, version=version, limits=limits, owner=record.owner
-        )
-        return made._replace(fingerprint=self.fingerprint + (OTHERS if unknown else ""), removed=record.removed)
 
     def owner_field_of(self, shown: Representation) -> str:
         """What callers call the field of the owner; empty if they have none."""
         known = shown.name_of(self.revision.owner) if self.revision.owner else ""
         return known if (field := shown.queryable.fields.get(known)) and field.is_owner else ""
 
-    def _require_transition(self, current: Members, members: Members) -> None:
-        for name, lifecycle in self._states.items():
-            if name not in current:
-                continue
-            old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
-            moves = lifecycle.moves.get(old)
-            if moves is not None and not lifecycle.allows(old, new):  # from a state that is gone, all are allowed
-                summary = (
-                    f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
-                )
-                raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
+
+class PartialViews:
+    """See `Views`: at each moment the `whole` without the fields whose end is over, and what a caller may not see."""
+
+    def __init__(self, whole: Representation, ends: Iterable[End] = (), clock: Clock = time) -> None:
+        ordered = sorted(ends)
+        self._times = [end for end, _, _ in ordered]
+        self._private, self._guarded = sorted(whole.private), sorted(whole.guarded)
+        self._clock = clock
+
+        @lru_cache(MOST_SETS)
+        def reduced(count: int, hidden: tuple[tuple[str, str], ...], locked: tuple[tuple[str, str], ...]) -> Any:
+            return PartialRepresentation(whole, ordered[:count], dict(hidden), dict(locked))
+
+        self._whole, self._reduced = whole, reduced
+
+    def of(self, caller: Caller) -> Representation:
+        hidden = tuple(each for each in self._private if not caller.may(each[1]))
+        locked = tuple(each for each in self._guarded if not caller.may(each[1]))
+        count = bisect_right(self._times, self._clock.time()) if self._times else 0
+        return self._reduced(count, hidden, locked) if count or hidden or locked else self._whole
 
 
-def _is_past(differing: JsonObject, own: JsonObject) -> bool:
-    """Whether read-only values are those of an earlier version of an item, in which declared fields can differ, too."""
-    earlier = {name for name in MOVING & differing.keys() if _precedes(differing[name], own[name])}
-    return bool(earlier) and (differing.keys() - earlier).isdisjoint(READ_ONLY)
+class PartialRepresentation(Representation):
+    """A representation without the fields that are `gone`, and the `hidden` ones, each with the scope that it needs.
 
+    The `locked` ones cannot be set.
+    """
 
-def _precedes(value: Any, other: Any) -> bool:
-    """Whether a version, or a time as it is stored, is before another one."""
-    types = str if isinstance(other, str) else int | float | Decimal
-    return isinstance(value, types) and not isinstance(value, bool) and bool(value < other)
+    def __init__(
+        self, whole: Representation, gone: Sequence[End], hidden: Mapping[str, str], locked: Mapping[str, str]
+    ) -> None:
+        self._whole = whole
+        self.hidden = hidden
+        self.locked = {**hidden, **locked}
+        self._gone = {name: reason for _, name, reason in gone if name not in hidden}
+        self._gone_at = max((rfc3339(end) for end, _, _ in gone), default="")
+        self._without = without = self._gone.keys() | hidden.keys()
+        self.name = whole.name
+        self.names = tuple(name for name in whole.names if name not in without)
+        self.texts = whole.texts - without
+        self.fingerprint, self.schema, self.queryable = whole.fingerprint, whole.schema, whole.queryable
+        if not without:
+            return
+        self.fingerprint += f"-{digest(' '.join(sorted(without)).encode())}"
+        fields = fields_of(whole.schema())
+        left = {name: fields[name] for name in self.names if name not in READ_ONLY or not fields[name].dump_only}
+        self.schema = schema_with(whole.schema, left)
+        before = whole.queryable
+        queried = {name: field for name, field in before.fields.items() if root_of(name) not in without}
+        refused = {name: why for name, why in before.refused.items() if name not in hidden}
+        self.queryable = Queryable(queried, self.names, {**refused, **self._gone}, before.is_searched)
+
+    @property
+    def changed_at(self) -> str:  # type: ignore[override]
+        return max(self._gone_at, self._whole.changed_at)
+
+    @property
+    def form(self) -> ItemForm:
+        return self._whole.form
+
+    def query(self, query: Query) -> Query:
+        return self._whole.query(query)
+
+    def names_of(self, field: str) -> tuple[str, ...]:
+        return self._whole.names_of(field)
+
+    def is_converted(self, field: str) -> bool:
+        return self._whole.is_converted(field)
+
+    def known_fault(self, found: JsonObject) -> JsonObject:
+        return self._readable(self._whole.known_fault(found))
+
+    def _readable(self, found: JsonObject) -> JsonObject:
+        """A fault, which does not say what is wrong in a hidden field."""
+        name = found["pointer"].removeprefix("#/").partition("/")[0]
+        return fault((), UNREADABLE) if name in self.hidden else found
+
+    def create(self, sent: JsonObject, **options: Any) -> Record:
+        return self._read(sent, partial(self._whole.create, **options))
+
+    def restore(self, sent: JsonObject, **options: Any) -> Record:
+        return self._read(sent, partial(self._whole.restore, **options))
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        members = exactjson.cut(self._whole.body(record))
+        stays = (self._without | self.locked.keys()) & members.keys()
+        kept = {name: exactjson.stored(members[name]) for name in stays}
+        return self._read(sent, lambda own: self._whole.replace(record, own | kept, now=now, limits=limits))
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        return self._read(patch, lambda own: self._whole.merge(record, own, now=now, limits=limits))
+
+    def _read(self, sent: JsonObject, make: Callable[[JsonObject], Record]) -> Record:
+        """What `make` returns for the fields that there are.
+
+        Raises ValidationFailed with the faults of all, and Forbidden for a locked field, whatever its value.
+        """
+        if refused := next((name for name in sent if name in self.locked), None):
+            raise lacking(self.locked[refused], f"a change of {refused}")
+        faults = [fault([name], self._gone[name]) for name in sent if name in self._gone]
+        try:
+            record = make({name: value for name, value in sent.items() if name not in self._gone})
+        except ValidationFailed as error:
+            require_none(faults + [*map(self._readable, error.members["errors"])])
+            raise
+        require_none(faults)
+        return record
+
+    def body(self, record: Record) -> bytes:
+        return self.reduced(self._whole.body(record))
+
+    def bodies(self, page: Page) -> list[bytes]:
+        return [self.reduced(body) for body in self._whole.bodies(page)]
+
+    def reduced(self, body: bytes) -> bytes:
+        if not (without := self._without):
+            return body
+        return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name not in without})

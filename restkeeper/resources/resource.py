@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import cached_property, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from hashlib import blake2b
 from inspect import Parameter, iscoroutinefunction, signature, unwrap
 from types import MappingProxyType
@@ -485,6 +485,11 @@ class Resource:
                 raise ValueError(f"{self.name}: upgrades: {error}") from None
             older[number] = Revision.of(number, schema_with(newest.schema, definitions))
         return MappingProxyType(older | {self.revision: newest})
+
+    @cached_property
+    def chain(self) -> Callable[[int, int], Chain]:
+        """The steps from a revision to a later one, by their numbers. It raises ValueError as `Chain`."""
+        return cache(partial(Chain, self.upgrades))
 
     @property
     def newest(self) -> Revision:

@@ -6,24 +6,21 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import field as field_of
+from functools import partial
 from typing import Any, TypeVar
 
-from marshmallow import ValidationError
-
-from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
 from restkeeper.errors import (
     MOST_FAULTS,
     Conflict,
     Duplicate,
     Forbidden,
-    IllegalTransition,
     NotFound,
     Problem,
     Unavailable,
     ValidationFailed,
 )
-from restkeeper.exactjson import fault, require_none
+from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import NONE, Call, lacking
 from restkeeper.resources.changes import Answer, Change, IdempotencyRecord
 from restkeeper.resources.functions import (
@@ -36,12 +33,12 @@ from restkeeper.resources.functions import (
     returned_json,
     run_before,
 )
+from restkeeper.resources.item import Loaded
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.queries import Arguments
-from restkeeper.resources.references import added_references, may_read, number_of_references
-from restkeeper.resources.representation import JsonObject, Loaded, Representation
+from restkeeper.resources.references import number_of_references
+from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Action, Ownership
-from restkeeper.schemas.fields import WRITABLE_BY, Status, scopes_of
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -92,10 +89,9 @@ class CollectionWriter(CollectionReader):
             raise owner_fault("is given more than once")
         if self.of.resource.ownership is Ownership.NONE:
             raise owner_fault(OWNER_UNUSED)
-        owner = self.of.stored.revision.definitions.get(self.of.stored.revision.owner)
-        for scope in scopes_of(owner) if owner else ():
-            if not self.caller.may(scope):  # also for an item that is there: what it has is not compared
-                raise lacking(scope, "an owner beside the item")
+        for name, scope in (*self.of.stored.private, *self.of.stored.guarded):
+            if name == self.of.stored.revision.owner and not self.caller.may(scope):
+                raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
         if name := self.of.stored.owner_field_of(self.view):
             raise owner_fault(f"is the field {name} here: send it in the item")
         if args[OWNER_QUERY][0] not in self.caller.owners:
@@ -232,87 +228,16 @@ class CollectionWriter(CollectionReader):
         return rfc3339(self.of.clock.time())
 
     def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
-        """As `Representation.replace`, by a caller: a field that it may not change, and the owner, stays as it is.
-
-        Raises Forbidden as `_guarded_fields` and `_require_scopes`.
-        """
-        item, owner = sent, self.of.stored.revision.owner
-        of_owner = self.view.names_of(owner) if owner else ()
-        if kept := self._guarded_fields(sent, record).union(of_owner) - sent.keys():
-            members = exactjson.cut(self.view.body(record))
-            item = {name: exactjson.stored(members[name]) for name in kept if name in members} | sent
-        return self._require_scopes(record, self.view.replace(record, item, **options), sent)
+        """As `Representation.replace`, as far as the caller may do that. Raises as `Rights.permit`, too."""
+        return self._permitted(sent, record, partial(self.view.replace, record, sent, **options))
 
     def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
-        """As `Representation.merge`, by a caller. Raises Forbidden as `_guarded_fields` and `_require_scopes`."""
-        self._guarded_fields(patch, record)
-        return self._require_scopes(record, self.view.merge(record, patch, **options), patch)
+        """As `Representation.merge`, as far as the caller may do that. Raises as `Rights.permit`, too."""
+        return self._permitted(patch, record, partial(self.view.merge, record, patch, **options))
 
-    def _guarded_fields(self, sent: JsonObject, before: Record | None = None) -> set[str]:
-        """The fields that the caller may not change.
-
-        Raises Forbidden for one that is sent, also with its own value, and for an owner that the caller may not set.
-        """
-        foreign = {
-            known: scope
-            for name, field in self.of.stored.revision.guarded.items()
-            if (scope := field.metadata.get(WRITABLE_BY)) and not self.caller.may(scope)
-            for known in self.view.names_of(name)
-        }
-        if refused := next((name for name in sent if name in foreign), None):
-            raise lacking(foreign[refused], f"a change of {refused}")
-        if (known := self.of.stored.owner_field_of(self.view)) and known in sent:
-            with suppress(ValidationError):  # which the schema refuses later
-                owner = self.of.stored.revision.definitions[self.of.stored.revision.owner].deserialize(sent[known])
-                if before is None or owner != before.owner:
-                    self.of.access.require_owner(self.caller, owner)
-        return {*foreign}
-
-    def _require_scopes(self, before: Record | None, after: Record, sent: JsonObject) -> Record:
-        """The item. Raises Forbidden for an owner, or a state, that it did not have, and the caller may not set.
-
-        Raises IllegalTransition for a state that actions alone set.
-
-        That is also a reference to a collection that it may not read: it must not learn which items exist. A new item
-        had the defaults.
-        """
-        if after is before:
-            return after
-        is_named = not sent.keys().isdisjoint(self.view.names_of(self.of.stored.revision.owner))
-        if is_named and (before is None or after.owner != before.owner):  # else it is a rule of the schema
-            self.of.access.require_owner(self.caller, after.owner)
-        self._require_readable(before, after)
-        guarded = self.of.stored.revision.guarded
-        states = {name: field.lifecycle for name, field in guarded.items() if isinstance(field, Status)}
-        if not states:
-            return after
-        had = exactjson.cut(self.of.stored.present(before).body) if before else self.of.stored.revision.defaults
-        has = exactjson.cut(after.body)
-        for name, lifecycle in states.items():
-            known = self.view.names_of(name)
-            is_sent = self.view.is_converted(name) or not sent.keys().isdisjoint(known)
-            state, former = (exactjson.stored(members.get(name, b"null")) for members in (has, had))
-            if state == former or not (before or is_sent):
-                continue
-            if (scope := lifecycle.scopes.get(state)) and not self.caller.may(scope):
-                raise lacking(scope, f"a change of {known[0]} to {state}")
-            if action := lifecycle.by_actions.get(state):
-                detail = f"{known[0]} cannot be set to {state}: only the action {action} does that"
-                raise IllegalTransition(detail, field=known[0], to=state, action=action)
-        return after
-
-    def _require_readable(self, before: Record | None, after: Record) -> None:
-        """Raises Forbidden for a reference: see `_require_scopes`. Who writes in a collection knows its items."""
-        collections = {field.to for field in self.of.stored.revision.references.values()} - {self.of.name}
-        resources = self.of.hooks.resources
-        if not (unreadable := {name for name in collections if not may_read(self.caller, resources[name])}):
-            return
-        had = self.of.stored.present(before).body if before else exactjson.joined(self.of.stored.revision.defaults)
-        for field, new in added_references(self.of.stored, had, after.body):
-            if new and field.to in unreadable:
-                known = self.view.known_fault({"pointer": next(iter(new.values())), "detail": ""})
-                where = known["pointer"].removeprefix("#/")
-                raise lacking(resources[field.to].scope("read"), f"a new reference in {where}")
+    def _permitted(self, sent: JsonObject, before: Record | None, make: Callable[[], Record]) -> Record:
+        rights = self.of.rights
+        return rights.permit(self.caller, self.view, sent, before, make) if rights else make()
 
     def _new_records(self, several: Sequence[JsonObject], sent: object, owner: str | None) -> list[Record]:
         """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
@@ -323,11 +248,10 @@ class CollectionWriter(CollectionReader):
         owner = self.of.access.owner_of_new(self.caller) if owner is None else owner
         for number, item in in_turns(enumerate(several), self.of.clock):
             try:
-                if self.of.stored.revision.guarded:
-                    self._guarded_fields(item)
                 options: Any = {"now": self._now(), "limits": self.of.limits, "owner": owner}
-                record = self.view.create(item, id=self.of.stored.new_id(self.of.hooks.new_id), **options)
-                records.append(self._require_scopes(None, record, item))
+                id = self.of.stored.new_id(self.of.hooks.new_id)
+                record = self._permitted(item, None, partial(self.view.create, item, id=id, **options))
+                records.append(record)
                 if self.of.stored.revision.references:  # before the work of the others and of a store
                     require_few_references(references := references + number_of_references(self.of.stored, record))
             except ValidationFailed as error:

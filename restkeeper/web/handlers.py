@@ -28,9 +28,9 @@ from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, NONE, Call, lacking
 from restkeeper.resources.changes import Answer, IdempotencyRecord
 from restkeeper.resources.embedding import Relation
+from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
 from restkeeper.resources.queries import MAX_VALUES
-from restkeeper.resources.representation import digest
 from restkeeper.resources.resource import Action
 from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, CollectionWriter, Write, owner_fault
 from restkeeper.storage.base import Transaction

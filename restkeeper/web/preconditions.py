@@ -9,7 +9,7 @@ from werkzeug.http import parse_etags
 
 from restkeeper.clock import may_be_late
 from restkeeper.resources.call import NONE, Conditions
-from restkeeper.resources.representation import digest
+from restkeeper.resources.item import digest
 from restkeeper.web import current_request
 from restkeeper.web.application import Reply
 from restkeeper.web.bodies import HTML

@@ -12,12 +12,11 @@ from restkeeper import exactjson
 from restkeeper.resources.call import Caller
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.evolution import Untranslatable, revision_of
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.former import former_body
 from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import DELETED, EVENT_ID, Record, StoredEvent
-from restkeeper.versions import Versions
 from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
@@ -49,11 +48,8 @@ class EventRepresentations:
 
     def __init__(self, service: Service, version: str) -> None:
         stored = [each for each in service.representations.values() if each.resource.events]
-        hiding = (each for each in stored if each.revision.hidden or each.resource.singleton)
-        self._hiding = {each.name for each in hiding}  # what they show is not stored so
         self._views = {each.name: service.hooks.represent(each, version) for each in stored}
         self._oldest = {each.name: each.resource.oldest for each in stored}  # the steps from earlier ones are gone
-        self._written = {each.name: _revisions(service.versions, version, each) for each in stored}
 
     def fingerprint(self, caller: Caller) -> str:
         """A text that changes with the representation of any of them."""
@@ -71,22 +67,11 @@ class EventRepresentations:
         representation = views.of(caller)
         if event.is_for_former_owner:
             return event._replace(data=representation.show(event.data, (representation.schema.id_name,)))
-        is_stored = representation.fingerprint == event.fingerprint  # an older one matches no item
-        if is_stored and event.collection not in self._hiding:
-            return event
         with suppress(Untranslatable):
             if revision_of(event.fingerprint) >= self._oldest[event.collection]:
-                return event._replace(data=representation.converted_body(_record(event)))
+                record = Record("", 0, event.at, event.fingerprint, event.data, event.owner, event.removed)
+                return event._replace(data=former_body(representation, record))
         return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
-
-    def as_sent(self, event: StoredEvent, caller: Caller) -> StoredEvent:
-        """The event as webhooks get it, so that a retry has the same data after the schema has changed.
-
-        It is as it was written, if this version showed it so then, and otherwise as `converted`. Raises as that.
-        """
-        if revision_of(event.fingerprint) not in self._written.get(event.collection, ()):
-            return self.converted(event, caller)
-        return event._replace(data=self._views[event.collection].of(caller).written_body(_record(event)))
 
 
 def unshown(event: StoredEvent) -> StoredEvent:
@@ -98,23 +83,6 @@ def unshown(event: StoredEvent) -> StoredEvent:
         return event
     members = exactjson.cut(event.data)
     return event._replace(data=exactjson.joined({name: members[name] for name in ("id",) if name in members}))
-
-
-def _record(event: StoredEvent) -> Record:
-    return Record("", 0, event.at, event.fingerprint, event.data, event.owner, event.removed)
-
-
-def _revisions(versions: Versions, version: str, stored: StoredRepresentation) -> range:
-    """The revisions in which a version has shown items: its own, and those before that no earlier version shows.
-
-    Where fields are private it is its own alone: in another one they have other names.
-    """
-    newest = stored.revision.number
-    shown = {each.name: each.revisions.get(stored.name, newest) for each in versions}
-    own = shown[version]
-    if stored.resource.reading_scopes:
-        return range(own, own + 1)
-    return range(max((each for each in shown.values() if each < own), default=0) + 1, own + 1)
 
 
 class EventType(NamedTuple):

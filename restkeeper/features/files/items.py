@@ -10,9 +10,10 @@ import msgspec
 
 from restkeeper import exactjson
 from restkeeper.clock import time_after
-from restkeeper.exactjson import Buffer, fault, listed, require_none
+from restkeeper.exactjson import Buffer, JsonObject, fault, listed, require_none
 from restkeeper.features.files.reading import id_of, is_equal, key_of
-from restkeeper.resources.representation import NO_LIMITS, ItemLimits, JsonObject, StoredRepresentation
+from restkeeper.resources.item import NO_LIMITS, ItemLimits
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource, Revision
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.storage.interface import Field, Kind, Record

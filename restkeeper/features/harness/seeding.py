@@ -10,7 +10,8 @@ from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change
-from restkeeper.resources.representation import ItemLimits, StoredRepresentation
+from restkeeper.resources.item import ItemLimits
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, ReferenceMissing

@@ -23,9 +23,9 @@ from flask import Blueprint
 from restkeeper import exactjson
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
-from restkeeper.exactjson import require_none
+from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.resources.call import ADMIN, SCOPE, Caller
-from restkeeper.resources.representation import JsonObject, StoredRepresentation
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema

@@ -15,18 +15,11 @@ from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, ValidationFailed
-from restkeeper.exactjson import fault, require_none
-from restkeeper.resources.evolution import Add, Chain, Convert, Members, Rename, Step, Untranslatable, revision_of
-from restkeeper.resources.partial import without_fields
+from restkeeper.exactjson import JsonObject, fault, require_none
+from restkeeper.resources.evolution import Add, Convert, Members, Rename, Step, Untranslatable
+from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits
 from restkeeper.resources.queries import Queryable
-from restkeeper.resources.representation import (
-    NO_LIMITS,
-    ItemLimits,
-    JsonObject,
-    Representation,
-    StoredRepresentation,
-    Views,
-)
+from restkeeper.resources.representation import PartialViews, Representation, StoredRepresentation, Views
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.storage.interface import Query, Record, root_of
 from restkeeper.versions import Versions, seconds_of
@@ -35,7 +28,8 @@ from restkeeper.versions import Versions, seconds_of
 def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Views:
     """How callers of a version see the items of a collection. Raises ConfigError for one that it cannot have."""
     ends = [(seconds_of(each.sunset), each.member, each.retired) for each in versions.fields_of(version, newest.name)]
-    return without_fields(before_sunsets(versions, newest, version), newest, ends, clock)
+    whole = before_sunsets(versions, newest, version)
+    return PartialViews(whole, ends, clock) if ends else whole
 
 
 def before_sunsets(versions: Versions, newest: StoredRepresentation, version: str) -> Representation:
@@ -73,11 +67,12 @@ class OlderRepresentation(Representation):
 
     def __init__(self, newest: StoredRepresentation, revision: int) -> None:
         """Raises ValueError for a revision that there are no steps from."""
+        resource = newest.resource
+        if revision not in resource.revisions:
+            raise ValueError(f"{resource.name}: upgrades has no steps from revision {revision}")
         self._newest = newest
-        self._older = older = StoredRepresentation(newest.resource, revision)
-        later = range(revision + 1, newest.revision.number + 1)
-        self._chains = {number: Chain(newest.resource.upgrades, revision, number) for number in later}
-        self._chain = newest.chains[revision]
+        self._older = older = ItemForm(resource, resource.revisions[revision])
+        self._chain = resource.chain(revision, resource.revision)
         self.name, self.schema, self.names, self.texts = older.name, older.schema, older.names, older.texts
         self.fingerprint = f"{older.fingerprint}-{newest.fingerprint}-{self._chain.fingerprint}"
         # The newest names of fields with the same values, and of the others the reason why no query can use them.
@@ -115,6 +110,17 @@ class OlderRepresentation(Representation):
         roots = {root_of(name) for name in known}
         unusable = {name: why for name, why in refused.items() if name in roots}
         self.queryable = Queryable(same, self.names, unusable, older.queryable.is_searched)
+        own = {*self.names}
+        private = [
+            (known, scope) for field, scope in newest.private for known in own.intersection(self.names_of(field))
+        ]
+        self.private = {*older.revision.private.items(), *private}
+        self.guarded = {(known, scope) for field, scope in newest.guarded for known in self.names_of(field)}
+        self._of_owner = own.intersection(self.names_of(newest.revision.owner))
+
+    @property
+    def form(self) -> ItemForm:
+        return self._older
 
     def query(self, query: Query) -> Query:
         return query._replace(
@@ -150,6 +156,9 @@ class OlderRepresentation(Representation):
         )
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        if kept := self._of_owner - sent.keys():
+            members = exactjson.cut(self.body(record))
+            sent = {name: exactjson.stored(members[name]) for name in kept} | sent
         return self._changed(record, partial(self._older.replace, sent=sent), now, limits)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -241,18 +250,6 @@ class OlderRepresentation(Representation):
     def body(self, record: Record) -> bytes:
         members = exactjson.cut(self._newest.present(record).body)
         return self._shown(self._chain.down(members, record.removed))
-
-    def converted_body(self, record: Record) -> bytes:
-        number, newest = revision_of(record.fingerprint), self._newest.revision
-        if number <= self._older.revision.number:
-            return self._older.converted_body(record)
-        if number >= newest.number:
-            return self.body(record)
-        members = self._newest.resource.revisions[number].with_defaults(exactjson.cut(record.body))
-        return self._shown(self._chains[number].down(members, record.removed))
-
-    def written_body(self, record: Record) -> bytes:
-        return self._older.written_body(record)
 
     def _shown(self, item: Members) -> bytes:
         return exactjson.joined({name: item[name] for name in self.names})

@@ -45,7 +45,7 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
     def convert(event: StoredEvent, version: str, caller: Caller) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
         representation = representations.get(service.versions.replacement_for(version, clock.time()))
-        return representation.as_sent(event, caller) if representation else unshown(event)
+        return representation.converted(event, caller) if representation else unshown(event)
 
     return Deliverer(
         service.store,

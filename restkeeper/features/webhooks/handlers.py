@@ -16,13 +16,13 @@ from flask import Blueprint
 from restkeeper import exactjson
 from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
-from restkeeper.exactjson import require_none
+from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import Answer, Change
 from restkeeper.resources.queries import Reader, one_of
-from restkeeper.resources.representation import JsonObject, StoredRepresentation
+from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.writes import Write
 from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url

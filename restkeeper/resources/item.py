@@ -1,0 +1,363 @@
+"""An item by its schema: what is sent becomes a record, and a record JSON. Pure functions of values.
+
+There is no store here, no caller and no request.
+"""
+
+import re
+from collections.abc import Set
+from decimal import Decimal
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, NamedTuple
+
+from marshmallow import ValidationError
+
+from restkeeper import exactjson
+from restkeeper.clock import time_after
+from restkeeper.errors import BodyTooLarge, EditConflict, IllegalTransition
+from restkeeper.exactjson import JsonObject, fault, faults_in, listed, merge_patch, require_none
+from restkeeper.resources.evolution import OTHERS, Members, revision_of
+from restkeeper.resources.queries import Queryable
+from restkeeper.resources.resource import Resource, Revision
+from restkeeper.schemas.fields import Status, is_exact
+from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ServerFieldsSchema, absent_in
+from restkeeper.storage.errors import RevisionDiffers
+from restkeeper.storage.interface import Record
+
+MOVING = {"updated_at", "version"}  # of the read-only fields, those that a change changes
+
+_ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
+_TIMES = re.compile(rb',"created_at":("[^"]*"),"updated_at":("[^"]*"),"version":(\d+)}\Z')  # its end
+_ID = re.compile(rb'\A{"id":"[^"]*",?')
+_SERVER_FIELDS = ServerFieldsSchema()
+_WITH_INTEGERS = {ids: ServerFieldsSchema.from_dict({"id": IntegerId(*bounds)})() for ids, bounds in INTEGERS.items()}
+
+
+class Loaded(dict[str, Any]):
+    """A request's body that the schema has loaded: `text` is the JSON of the fields that it stores of it."""
+
+    def __init__(self, sent: JsonObject, text: bytes) -> None:
+        super().__init__(sent)
+        self.text = text
+
+
+class ItemLimits(NamedTuple):
+    """The largest size of an item: in bytes of its JSON, and in values (objects, arrays and their members)."""
+
+    size: int
+    values: int
+
+    def require(self, body: bytes) -> None:
+        """Raises BodyTooLarge for the JSON of an item that is larger."""
+        if len(body) > self.size:
+            raise BodyTooLarge(f"the item would have {len(body)} bytes; it can have {self.size} (MAX_ITEM, MAX_BODY)")
+        if len(body) > self.values and exactjson.count_values(body) > self.values:  # a value takes a byte
+            raise BodyTooLarge(f"the item would have more than {self.values} values")
+
+
+NO_LIMITS = ItemLimits(2**63, 2**63)
+
+
+def digest(body: bytes) -> str:
+    """The strong ETag of a representation, without its quotes."""
+    return blake2b(body, digest_size=12).hexdigest()
+
+
+class ItemForm:
+    """The items of a collection in one revision of their schema.
+
+    Programs of one revision can have other schemas, each with fields that another one does not know. Who writes an item
+    gives it the fingerprint of its own schema, and keeps what it does not know; then OTHERS is behind the fingerprint.
+    """
+
+    def __init__(self, resource: Resource, revision: Revision) -> None:
+        self.resource = resource
+        self.revision = own = revision
+        self.name, self.schema, self.names, self.texts = resource.name, own.schema, own.names, own.texts
+        self.fingerprint = own.fingerprint
+        self.queryable = Queryable(own.fields, own.names, is_searched=bool(resource.search) or resource.undeclared)
+        self._schema = own.loading
+        self._server_fields = _WITH_INTEGERS.get(resource.ids, _SERVER_FIELDS)
+        self._is_exact = all(map(is_exact, own.definitions.values()))
+        self._states = {name: each.lifecycle for name, each in own.definitions.items() if isinstance(each, Status)}
+        self._read_only = (*(name for name in READ_ONLY if name not in own.hidden), *own.read_only)
+        self._has_all = own.of_server == READ_ONLY  # in its body
+        times = (b',"%b":\\%d' % (name.encode(), n) for n, name in enumerate(READ_ONLY) if name in self.names and n)
+        self._times = b"".join(times) + b"}"  # what callers see of _TIMES
+        # Attributes of loaded items that have another name in JSON: what is sent by this name is another field.
+        self._attributes = {
+            field.attribute or name for name, field in own.loading.fields.items()
+        } - own.definitions.keys()
+
+    def create(
+        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
+    ) -> Record:
+        given = {"id": sent["id"]} if self.resource.ids in GIVEN and "id" in sent else {}
+        own = [name for name in self._read_only if name in sent and name not in given]
+        faults = [fault([name], "is set by the server") for name in own]
+        faults += listed(faults_in(self._server_fields.validate(given))) if given else ()
+        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(self._owned(sent, owner))
+        require_none(faults + more)
+        id = self.resource.key(self._server_fields.load(given)["id"]) if given else id
+        return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits, owner=owner)
+
+    def _owned(self, sent: JsonObject, owner: str | None) -> JsonObject:
+        """What is sent of an item, with its owner if that is a field, and left out."""
+        return {**sent, name: owner} if (name := self.revision.owner) and name not in sent else sent
+
+    def restore(
+        self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
+    ) -> Record:
+        of_server: JsonObject = {name: sent[name] for name in self.revision.of_server if name in sent}
+        if "id" not in of_server:
+            of_server["id"] = self.resource.shown(id)
+        of_server = {"updated_at": now, "version": 1, **of_server}
+        faults: list[JsonObject] = []
+        try:
+            of_server = self._server_fields.load(of_server)
+        except ValidationError as error:
+            faults = listed(faults_in(error.messages))
+        known = {*self.revision.of_server} - ({"id"} if self.revision.is_open else set())
+        own = self._owned({name: value for name, value in sent.items() if name not in known}, owner)
+        text, more = self._load(own, sent)
+        require_none(faults + more)
+        now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
+        return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits, owner=owner)
+
+    def loaded(self, sent: JsonObject) -> JsonObject:
+        own = self.revision
+        is_known = sent.keys() <= {*own.definitions, *own.of_server}  # else other programs may know it
+        if own.read_only or own.is_open or own.guarded or not is_known:  # who may set what is asked first
+            return sent
+        text, faults = self._load(sent)
+        require_none(faults)
+        return Loaded(sent, text)
+
+    def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        return self._replaced(record, sent, {}, now, limits)
+
+    def revise(self, record: Record, item: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """As `replace`, by a function of the service: it also sets the read-only fields, but those of READ_ONLY."""
+        return self._replaced(record, item, item, now, limits)
+
+    def _replaced(self, record: Record, sent: JsonObject, given: JsonObject, now: str, limits: ItemLimits) -> Record:
+        """See `replace`. The service sets those read-only fields that are `given`."""
+        sent, current = self._owned(sent, record.owner), exactjson.cut(self.present(record).body)
+        is_open, of_server = self.revision.is_open, {*self.revision.of_server}
+        if unknown := {name: exactjson.stored(text) for name, text in self._unknown(record).items()}:
+            # Clients of the program that knows them send them back.
+            sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
+        own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
+        own |= {name: given[name] for name in self.revision.read_only if name in given}
+        differing = self._differing(sent, own)
+        is_past = _is_past(differing, own)
+        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(sent, own)
+        members = exactjson.cut(text) if text else {}
+        if (
+            text
+            and all(name in current and exactjson.equal(value, current[name]) for name, value in members.items())
+            and (is_past or not differing)
+            and not (is_open and current.keys() - members.keys() - of_server)
+        ):
+            return record  # also for the second of two equal requests: the first has moved the version since
+        is_fresh = "version" in sent and "version" in own and "version" not in differing  # so no other time is older
+        if is_past and not is_fresh:
+            now = "version" if "version" in own else "updated_at"
+            raise EditConflict(f"the item has changed since it was read: its {now} is {own[now]} now")
+        wrong = [fault([name], f"is read-only; it is {exactjson.dumps(own[name]).decode()}") for name in differing]
+        require_none(wrong + more)
+        self._require_transition(current, members)
+        return self._next(record, current, text, now=now, limits=limits)
+
+    def _differing(self, sent: JsonObject, own: JsonObject) -> JsonObject:
+        """The read-only values that are sent, and are not the `own` ones: 5.0 is 5, and true is not 1.
+
+        A time is the same in each of its forms, also in whole milliseconds, as JavaScript has it. None stands for what
+        is no value of the field.
+        """
+        differing = {}
+        for name in (name for name in own if name in sent):
+            value, field = sent[name], self.queryable.fields.get(name)
+            if field and field.read and isinstance(value, str) and isinstance(own[name], str):
+                try:
+                    value = field.read(value)
+                except ValueError:
+                    value = None
+                if name in READ_ONLY and value == f"{own[name][:-4]}000Z":
+                    continue
+            if isinstance(value, bool) is not isinstance(own[name], bool) or value != own[name]:
+                differing[name] = value
+        return differing
+
+    def touched(self, record: Record, *, now: str) -> Record:
+        """The item as it is, as another version of it."""
+        members = exactjson.cut(self.present(record).body)
+        text = exactjson.joined({name: text for name, text in members.items() if name in self.revision.definitions})
+        return self._next(record, members, text, now=now, limits=NO_LIMITS)
+
+    def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
+        """See `Representation.merge`.
+
+        What the patch does not name is not made into values before it is clear that all of it together is no larger
+        than an item may be.
+        """
+        own, is_open = self.revision.definitions.keys() - self.revision.read_only, self.revision.is_open
+        shown = exactjson.cut(self.body(record))
+        own |= (shown.keys() | patch.keys()) - {*self._read_only} if is_open else set()
+        current = {name: text for name, text in shown.items() if name in own or (is_open and name == "id")}
+        refused = {
+            name: None for name in patch if patch[name] is None and (name not in own or name == self.revision.owner)
+        }
+        try:
+            merged = exactjson.dumps(merge_patch(current, patch) | refused)
+        except exactjson.EncodeError:
+            require_none(listed(exactjson.faults_in_values(patch)))
+            raise
+        try:
+            limits.require(merged)
+        except BodyTooLarge:
+            if merged == exactjson.dumps(current):
+                return record  # stored under other limits
+            raise
+        return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
+
+    def body(self, record: Record) -> bytes:
+        return self.shown(record.body if record.fingerprint == self.fingerprint else self.present(record).body)
+
+    def shown(self, body: bytes) -> bytes:
+        """A stored body without what the schema hides."""
+        if not self._has_all:
+            return body
+        if self.revision.hidden:
+            at = body.rfind(b',"created_at":')
+            body = body[:at] + _TIMES.sub(self._times, body[at:])
+        return _ID.sub(b"{", body) if self.resource.singleton else body
+
+    def present(self, record: Record) -> Record:
+        """The record in the form of this schema: without what that does not know, with its defaults, and computed anew.
+
+        Raises RevisionDiffers for one of another revision.
+        """
+        if record.fingerprint == self.fingerprint:
+            return record
+        if (number := revision_of(record.fingerprint)) != self.revision.number:
+            raise RevisionDiffers(self.name, self.revision.number, number)
+        return self.with_members(record, self.stored_members(record), self.revision.computed)
+
+    def stored_members(self, record: Record) -> Members:
+        """The members of a record of another schema, without those of the server that are hidden now."""
+        gone = {*READ_ONLY} - {*self.revision.of_server} - absent_in(record.fingerprint)
+        return {name: text for name, text in exactjson.cut(record.body).items() if name not in gone}
+
+    def with_members(self, record: Record, members: Members, computed: Set[str]) -> Record:
+        """A record with these members, of which some are `computed`: null if the item is not valid in its schema."""
+        if owner := self.revision.owner:  # it can be stored without this field
+            record = record._replace(owner=exactjson.stored(members.get(owner, b"null")) or record.owner)
+            members = {**members, owner: exactjson.dumps(record.owner)}
+        kept = self.revision.with_defaults({name: text for name, text in members.items() if name not in computed})
+        if computed:
+            item = {name: exactjson.stored(text) for name, text in kept.items()}
+            try:
+                text, _ = self._load(item, item)
+            except Exception:  # the functions are of the service: one item must not end a whole list
+                text = b""
+            found = exactjson.cut(text) if text else {}
+            kept = self.revision.with_defaults(
+                {**kept, **{name: found.get(name, members.get(name, b"null")) for name in computed}}
+            )
+        return record._replace(fingerprint=self.fingerprint, body=exactjson.joined(kept))
+
+    def _unknown(self, record: Record) -> Members:
+        """The members of a record that other programs of its revision know, and this one does not."""
+        if record.fingerprint == self.fingerprint or self.revision.is_open:
+            return {}
+        known = {*self.revision.stored, *READ_ONLY}
+        return {name: text for name, text in exactjson.cut(record.body).items() if name not in known}
+
+    def _load(self, sent: JsonObject, stored: JsonObject | None = None) -> tuple[bytes, list[JsonObject]]:
+        """The JSON object of an item's fields and no faults, or an empty text and the faults.
+
+        Its read-only fields have the values that are `stored`, and those of a new item where there are none.
+        """
+        own = {name: value for name, value in sent.items() if name not in self._read_only}
+        if stored:
+            revision = self.revision
+            kept = [name for name in revision.read_only if name in stored and name not in revision.computed]
+            own |= {name: stored[name] for name in kept}
+        is_open = self.revision.is_open
+        known = {name: own[name] for name in own if name not in self._attributes} if is_open else own
+        try:
+            values = self._schema.dump(self._schema.load(known))
+        except ValidationError as error:
+            return b"", listed(chain(exactjson.faults_in_values(own), faults_in(error.messages)))
+        if not self._is_exact and (faults := listed(exactjson.faults_in_values(values))):
+            return b"", faults
+        if is_open:  # in the order in which it was sent
+            values = {name: value for name, value in own.items() if name not in self.revision.definitions} | values
+            values |= {"id": (stored or sent)["id"]} if "id" in sent and "id" in self._read_only else {}
+            values = {name: values[name] for name in (*sent, *values) if name in values}
+        try:
+            text = exactjson.dumps(values)
+        except exactjson.EncodeError:
+            if faults := listed(exactjson.faults_in_values(own)):
+                return b"", faults
+            raise
+        if exactjson.NUL in text and (faults := listed(exactjson.faults_in_values(own))):
+            return b"", faults
+        if lost := self.revision.always.difference(values):
+            raise TypeError(f"{self.name}: what the functions of the schema return is without {', '.join(lost)}")
+        return text, []
+
+    def _record(
+        self, text: bytes, *, id: str, created_at: str, now: str, version: int, limits: ItemLimits, owner: str | None
+    ) -> Record:
+        id = self.name if self.resource.singleton else id
+        fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
+        shown = exactjson.dumps(self.resource.shown(id))
+        body = _ITEM % (shown, fields, created_at.encode(), now.encode(), version)
+        if self.revision.is_open or not self._has_all:
+            all_of_server = zip(READ_ONLY, (shown, *map(exactjson.dumps, (created_at, now, version))), strict=True)
+            own = {name: value for name, value in all_of_server if name in self.revision.of_server}
+            members = exactjson.cut(text)
+            first = {name: shown for name in own if name == "id" and name not in members}
+            body = exactjson.joined({**first, **members, **own})
+        limits.require(body)
+        owner = exactjson.stored(exactjson.cut(text)[name]) if (name := self.revision.owner) else owner
+        return Record(id, version, now, self.fingerprint, body, owner)
+
+    def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
+        """The next version of an item, given its members and its own fields. It keeps what other programs know."""
+        if unknown := self._unknown(record):
+            text = exactjson.joined({**exactjson.cut(text), **unknown})
+        is_known = "created_at" in current and "created_at" in self.revision.of_server
+        created_at = exactjson.stored(current["created_at"]) if is_known else now
+        version = record.version + 1
+        now = time_after(record.updated_at, now)
+        made = self._record(
+            text, id=record.id, created_at=created_at, now=now, version=version, limits=limits, owner=record.owner
+        )
+        return made._replace(fingerprint=self.fingerprint + (OTHERS if unknown else ""), removed=record.removed)
+
+    def _require_transition(self, current: Members, members: Members) -> None:
+        for name, lifecycle in self._states.items():
+            if name not in current:
+                continue
+            old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
+            moves = lifecycle.moves.get(old)
+            if moves is not None and not lifecycle.allows(old, new):  # from a state that is gone, all are allowed
+                summary = (
+                    f"{name} cannot go from {old} to {new}; from {old} it can go to {', '.join(moves) or 'nothing'}"
+                )
+                raise IllegalTransition(summary, field=name, **{"from": old, "to": new, "allowed": list(moves)})
+
+
+def _is_past(differing: JsonObject, own: JsonObject) -> bool:
+    """Whether read-only values are those of an earlier version of an item, in which declared fields can differ, too."""
+    earlier = {name for name in MOVING & differing.keys() if _precedes(differing[name], own[name])}
+    return bool(earlier) and (differing.keys() - earlier).isdisjoint(READ_ONLY)
+
+
+def _precedes(value: Any, other: Any) -> bool:
+    """Whether a version, or a time as it is stored, is before another one."""
+    types = str if isinstance(other, str) else int | float | Decimal
+    return isinstance(value, types) and not isinstance(value, bool) and bool(value < other)

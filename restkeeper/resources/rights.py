@@ -1,0 +1,92 @@
+"""What a caller may set of an item by its values: the owner, the references and the states.
+
+Which fields it may set at all, whatever their values, its view knows.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from marshmallow import ValidationError
+
+from restkeeper import exactjson
+from restkeeper.errors import IllegalTransition
+from restkeeper.exactjson import JsonObject
+from restkeeper.resources.call import Caller, lacking
+from restkeeper.resources.changes import Access
+from restkeeper.resources.references import added_references
+from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.resources.resource import Resource
+from restkeeper.schemas.fields import Status
+from restkeeper.storage.interface import Record
+
+
+class Rights:
+    """The rights to set the fields of a collection's items."""
+
+    def __init__(self, stored: StoredRepresentation, access: Access, resources: Mapping[str, Resource]) -> None:
+        own = stored.revision
+        self._stored, self._access, self._owner = stored, access, own.definitions.get(own.owner)
+        to = {field.to for field in own.references.values()} - {stored.name}  # who writes items knows those beside them
+        self._scopes = {name: resources[name].scope("read") for name in to}
+        states = {name: field.lifecycle for name, field in own.guarded.items() if isinstance(field, Status)}
+        self._states = {name: each for name, each in states.items() if each.scopes or each.by_actions}
+
+    @property
+    def are_asked(self) -> bool:
+        """Whether not every value of every field can be set by all."""
+        return bool(self._owner or self._scopes or self._states)
+
+    def permit(
+        self, caller: Caller, view: Representation, sent: JsonObject, before: Record | None, make: Callable[[], Record]
+    ) -> Record:
+        """The item that `make` makes of what was sent, and of the one `before`, if there is one.
+
+        Raises Forbidden for an owner, a reference or a state that the item did not have, and the caller may not set;
+        IllegalTransition for a state that actions alone set.
+        """
+        self._require_owner(caller, view, sent, before)
+        if (after := make()) is before:
+            return after
+        own = self._stored.revision
+        is_named = not sent.keys().isdisjoint(view.names_of(own.owner))
+        if is_named and (before is None or after.owner != before.owner):  # else it is a rule of the schema
+            self._access.require_owner(caller, after.owner)
+        had = self._stored.present(before).body if before else exactjson.joined(own.defaults)
+        self._require_readable(caller, view, had, after.body)
+        self._require_states(caller, view, had, after.body, None if before else sent)
+        return after
+
+    def _require_owner(self, caller: Caller, view: Representation, sent: JsonObject, before: Record | None) -> None:
+        """Raises Forbidden for another owner, but for a field that is locked, before anything else is said."""
+        known = self._stored.owner_field_of(view)
+        if self._owner and known and known in sent and view.locked.keys().isdisjoint(sent):
+            with suppress(ValidationError):  # which the schema refuses later
+                owner = self._owner.deserialize(sent[known])
+                if before is None or owner != before.owner:
+                    self._access.require_owner(caller, owner)
+
+    def _require_readable(self, caller: Caller, view: Representation, had: bytes, has: bytes) -> None:
+        """Raises Forbidden for a reference to items that the caller may not read: which there are, is private."""
+        if not (unreadable := {name: scope for name, scope in self._scopes.items() if not caller.may(scope)}):
+            return
+        for field, new in added_references(self._stored, had, has):
+            if new and field.to in unreadable:
+                known = view.known_fault({"pointer": next(iter(new.values())), "detail": ""})
+                raise lacking(unreadable[field.to], f"a new reference in {known['pointer'].removeprefix('#/')}")
+
+    def _require_states(
+        self, caller: Caller, view: Representation, had: bytes, has: bytes, new: JsonObject | None
+    ) -> None:
+        """Raises Forbidden or IllegalTransition for a state; a `new` item may have one that was not sent."""
+        before, after = (exactjson.cut(body) if self._states else {} for body in (had, has))
+        for name, lifecycle in self._states.items():
+            known = view.names_of(name)
+            state, former = (exactjson.stored(members.get(name, b"null")) for members in (after, before))
+            is_default = new is not None and not view.is_converted(name) and new.keys().isdisjoint(known)
+            if state == former or is_default:
+                continue
+            if (scope := lifecycle.scopes.get(state)) and not caller.may(scope):
+                raise lacking(scope, f"a change of {known[0]} to {state}")
+            if action := lifecycle.by_actions.get(state):
+                detail = f"{known[0]} cannot be set to {state}: only the action {action} does that"
+                raise IllegalTransition(detail, field=known[0], to=state, action=action)

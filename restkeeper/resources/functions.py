@@ -292,7 +292,7 @@ def query_of(
     of_responses = _OF_RESPONSES | (_OF_VIEWS if related is None else set())
     if wrong := of_responses.intersection(parameters or {}, stored.queryable.reserved):
         raise ValueError(f"{stored.name}: {min(wrong)}: is for responses; here it would do nothing")
-    texts: dict[str, list[str]] = {}
+    given: dict[str, list[Any]] = {}
     for name, value in (parameters or {}).items():
         if value is None and "[" not in name:
             name, value = f"{name}[is]", "null"
@@ -300,10 +300,8 @@ def query_of(
             if not value:
                 raise ValueError(f"{stored.name}: {name}: is an empty list, which no item has a value of")
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
-        for element in value if isinstance(value, list | tuple) else [value]:
-            text = exactjson.dumps(element).decode() if isinstance(element, bool | None) else str(element)
-            texts.setdefault(name, []).append(text)
-    requested = parse(texts, stored.queryable, limit, limit, related or ())
+        given.setdefault(name, []).extend(value if isinstance(value, list | tuple) else [value])
+    requested = parse(given, stored.queryable, limit, limit, related or ())
     return requested._replace(query=requested.query._replace(sort=requested.query.sort or stored.resource.order))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from marshmallow import ValidationError, fields, validate
 
 from restkeeper.clock import rfc3339
-from restkeeper.resources.queries import MOST_NAMES, value_of
+from restkeeper.resources.queries import MOST_NAMES, number_of, text_of, value_of
 from restkeeper.schemas.fields import IntegerReference, Owner, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import EXPECTED, ISO, LONGEST, fields_of
@@ -111,15 +111,19 @@ def _compared(field: fields.Field[Any]) -> _Compared | None:
     return next((each for each in _COMPARED if isinstance(field, each.type)), None)
 
 
-def _stored(field: fields.Field[Any], compared: _Compared, text: str) -> Any:
-    """What a field stores of a text in a filter, as of that or the number that is written so in a body.
+def _stored(field: fields.Field[Any], compared: _Compared, given: Any) -> Any:
+    """What a field stores of a value in a filter, as of that in a body; of a text, also as of the number written so.
 
     Its validators may refuse that; those of a format do so here, too, but that a time can be a date only, which is
     before the times of that day. A number that is no value of the field is compared as it is, and so is the name of no
     member. Raises ValueError.
     """
     forms = forms_of(field) if compared.kind is Kind.TEXT else []
-    written = _LOST_PLUS.sub(r"+\1", text) if compared.expected or forms else text
+    written: Any = text_of(given)
+    if compared.kind in _SCALARS and not isinstance(given, str):
+        number = given if isinstance(given, bool) else number_of(given)
+        written = written if number is None else number
+    written = _LOST_PLUS.sub(r"+\1", written) if compared.expected or forms else written
     try:
         value = _loaded(field, forms, written)
         return value_of(str(value), Field("", compared.kind)) if compared.kind is Kind.INTEGER else value
@@ -128,8 +132,8 @@ def _stored(field: fields.Field[Any], compared: _Compared, text: str) -> Any:
     if compared.kind in _SCALARS:
         for kind in _SCALARS[compared.kind]:
             with suppress(ValidationError, ValueError):
-                return _loaded(field, forms, value_of(text, Field("", kind)))
-        return value_of(text, Field("", compared.kind))
+                return _loaded(field, forms, value_of(given, Field("", kind)))
+        return value_of(given, Field("", compared.kind))
     if isinstance(field, fields.Enum):
         return written
     if compared.kind is Kind.TIME:

@@ -9,6 +9,7 @@ from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
+from restkeeper import exactjson
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
 from restkeeper.storage.interface import (
@@ -68,7 +69,7 @@ _INNER = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",)][^,)]*|)""", re.DOT
 _NO_GROUP = "must be filters like (status=open,total[gte]=100), a value with a comma or parenthesis in double quotes"
 
 T = TypeVar("T")
-Arguments = Mapping[str, Sequence[str]]  # the values of each parameter, in their order
+Arguments = Mapping[str, Sequence[Any]]  # the values of each parameter in their order: texts, or of Python
 Parts = list[tuple[str, Any]]  # of a group: the name and the text of a filter, or the name of a group and its parts
 
 
@@ -201,16 +202,16 @@ class Reader:
             self.fault(name, "is given more than once")
         if len(values) != 1:
             return default
-        return self.value(name, read, values[0], default)
+        return self.value(name, read, text_of(values[0]), default)
 
     def joined(self, name: str, read: Callable[[str], Any], default: Any) -> Any:
         """The value of a parameter that has commas, or is given repeatedly: `sort=a&sort=b` is `sort=a,b`."""
         values = self.args.get(name, ())
-        return self.value(name, read, ",".join(values), default) if values else default
+        return self.value(name, read, ",".join(map(text_of, values)), default) if values else default
 
     def several(self, name: str, read: Callable[[str], Any], most: int) -> tuple[Any, ...]:
         """The values of a parameter that may be given repeatedly, and each time with commas; each value once."""
-        texts = dict.fromkeys(text for given in self.args.get(name, ()) for text in given.split(","))
+        texts = dict.fromkeys(text for given in self.args.get(name, ()) for text in text_of(given).split(","))
         if len(texts) > most:
             self.fault(name, f"has at most {most} values")
             return ()
@@ -228,9 +229,9 @@ class Reader:
         self._unknown += 1
         self.fault(name, f"is not a parameter of {of}{known}")
 
-    def value(self, name: str, read: Callable[[str], Any], text: str, default: Any = None) -> Any:
+    def value(self, name: str, read: Callable[[Any], Any], given: Any, default: Any = None) -> Any:
         try:
-            return read(text)
+            return read(given)
         except ValueError as error:
             self.fault(name, str(error))
             return default
@@ -256,14 +257,14 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
         texts = reader.args[name]
         is_group = name in GROUPS and name in reserved
         is_several = is_group or name.endswith(("[in]", "[nin]"))
-        values += sum(text.count(",") + 1 for text in texts) if is_several else len(texts)
+        values += sum(text_of(text).count(",") + 1 for text in texts) if is_several else len(texts)
         if values > MAX_VALUES:
             reader.fault(name, f"is one value too many: all filters of a list together take {MAX_VALUES}")
             break
         if not is_group:
             found += _filter(reader, name, texts, queryable, group=len(found) + 1)
         for text in texts if is_group else ():
-            for clause in _group(reader, name, text, queryable):
+            for clause in _group(reader, name, text_of(text), queryable):
                 found += [each._replace(group=len(found) + 1 if len(clause) > 1 else 0) for each in clause]
         if max(count, len(found)) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
@@ -340,7 +341,7 @@ def clauses_of(
     return [tuple(dict.fromkeys(chain.from_iterable(each))) for each in product(*found)]
 
 
-def _filter(reader: Reader, name: str, texts: Sequence[str], queryable: Queryable, *, group: int = 0) -> list[Filter]:
+def _filter(reader: Reader, name: str, values: Sequence[Any], queryable: Queryable, *, group: int = 0) -> list[Filter]:
     """A parameter's filters. One that is repeated means any of the values for eq and in, all of them for the others.
 
     Of nin, that is none of the values.
@@ -364,14 +365,14 @@ def _filter(reader: Reader, name: str, texts: Sequence[str], queryable: Queryabl
         return []
     op = Op(parts[2] or "eq")
     if op in SEVERAL:
-        texts = [text for given in texts for text in given.split(",")]
-    found = [reader.value(name, partial(_condition, op=op, field=field), text) for text in texts]
+        values = [each for given in values for each in (given.split(",") if isinstance(given, str) else [given])]
+    found = [reader.value(name, partial(_condition, op=op, field=field), each) for each in values]
     found = [each for each in found if each]
     if op is Op.EQ and len(found) > 1 and any(each.op is Op.IS for each in found):
         return [each._replace(group=group) for each in found]
     if op in SEVERAL or (op is Op.EQ and (len(found) > 1 or field.kind is Kind.JSON)):
-        values = (each.value if isinstance(each.value, tuple) else (each.value,) for each in found)
-        return [Filter(field.name, Op.IN, tuple(chain.from_iterable(values)), negated=op is Op.NIN)]
+        several = (each.value if isinstance(each.value, tuple) else (each.value,) for each in found)
+        return [Filter(field.name, Op.IN, tuple(chain.from_iterable(several)), negated=op is Op.NIN)]
     return found
 
 
@@ -386,19 +387,21 @@ def operators_of(field: Field) -> list[Op]:
     return [op for op in known if op not in refused]
 
 
-def _condition(text: str, op: Op, field: Field) -> Filter:
-    """The filter of a field by one value. Raises ValueError with what would be right."""
+def _condition(given: Any, op: Op, field: Field) -> Filter:
+    """The filter of a field by one value: a text, or a value of Python. Raises ValueError with what would be right."""
     if op is Op.IS:
-        if text not in NULLS:
+        if (word := text_of(given)) not in NULLS:
             raise ValueError(f"must be {' or '.join(NULLS)}")
-        return Filter(field.name, op, NULLS[text])
-    is_null = text == "null" and field.nullable and op in (Op.EQ, Op.NE)
+        return Filter(field.name, op, NULLS[word])
+    is_null = text_of(given) == "null" and field.nullable and op in (Op.EQ, Op.NE)
     if is_null and (field.expected or field.kind not in TEXTS):
         return Filter(field.name, Op.IS, op is Op.EQ)
-    value = _text(text) if op in PARTS or field.read else value_of(text, field)
-    if field.read and op not in PARTS:
+    value = given
+    if op in PARTS or not field.read:
+        value = _text(given) if op in PARTS else value_of(given, field)
+    else:
         try:
-            value = field.read(value)
+            value = field.read(_text(given) if isinstance(given, str) else given)
         except ValueError:
             if is_null:  # it is no text of this field
                 return Filter(field.name, Op.IS, op is Op.EQ)
@@ -409,33 +412,45 @@ def _condition(text: str, op: Op, field: Field) -> Filter:
     return Filter(field.name, op, value)
 
 
-def value_of(text: str, field: Field) -> Any:
-    """The value in a filter of a field. Raises ValueError with what would be right."""
+def value_of(given: Any, field: Field) -> Any:
+    """The value in a filter of a field, of a text or a value of Python. Raises ValueError with what would be right."""
+    number = number_of(given)
     match field.kind:
         case Kind.INTEGER:
-            is_integer = _NUMBER.fullmatch(text) and Decimal(text) == Decimal(text).to_integral_value()
-            return _INTEGER(str(int(Decimal(text))) if is_integer else text)  # 5.0 is 5
+            is_integer = number is not None and number == number.to_integral_value()
+            return _INTEGER(str(int(number)) if is_integer and number is not None else text_of(given))  # 5.0 is 5
         case Kind.SERIAL:
-            return serial(_SERIAL(text))
+            return serial(_SERIAL(text_of(given)))
         case Kind.NUMBER:
-            if not _NUMBER.fullmatch(text):
+            if number is None:
                 raise ValueError("must be a number")
-            return Decimal(text)
+            return number
         case Kind.BOOLEAN:
-            if text not in ("true", "false"):
+            if text_of(given) not in ("true", "false"):
                 raise ValueError("must be true or false")
-            return text == "true"
+            return text_of(given) == "true"
         case Kind.JSON if not field.read:  # a value of any kind that is written so
-            numbers = [Decimal(text)] if _NUMBER.fullmatch(text) else []
             words = {"true": (True,), "false": (False,), "null": (None,) if field.sortable else ()}
-            return (_text(text), *numbers, *words.get(text, ()))
+            return (_text(given), *([] if number is None else [number]), *words.get(text_of(given), ()))
         case _:
-            return _text(text)
+            return _text(given)
 
 
-def _text(text: str) -> str:
+def text_of(given: Any) -> str:
+    """A value of a parameter as a text."""
+    if isinstance(given, str):
+        return given
+    return exactjson.dumps(given).decode() if isinstance(given, bool | None) else str(given)
+
+
+def number_of(given: Any) -> Decimal | None:
+    """The number that a text, or a value of Python, is."""
+    return Decimal(str(given)) if not isinstance(given, bool) and _NUMBER.fullmatch(str(given)) else None
+
+
+def _text(given: Any) -> str:
     """A text to compare: no item has NUL, and a store may have no such character."""
-    if "\0" in text:
+    if "\0" in (text := text_of(given)):
         raise ValueError("must not hold NUL")
     return text
 

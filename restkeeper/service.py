@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, cast
 
-from flask import Blueprint, Flask, Request, Response, current_app, has_request_context
+from flask import Blueprint, Flask, Request, Response, current_app
 from marshmallow import Schema
 
 from restkeeper import exactjson
@@ -32,8 +32,8 @@ from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailabl
 from restkeeper.storage.interface import GONE, Collection, StoredState
 from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
-from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import Guard, caller
+from restkeeper.web.application import Application, base_path
+from restkeeper.web.auth import Guard, caller_or_program
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution, operation_of
 
@@ -278,7 +278,7 @@ def _reader() -> Caller:
     """The caller of the function, or of the request; a program sees everything."""
     if items := current_items.get():
         return items.call.caller
-    return caller() if has_request_context() else PROGRAM
+    return caller_or_program()
 
 
 def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -328,13 +328,12 @@ def _pages(
     """The items of a list, of which so many are `left`, or all; `size` is that of a page."""
     query, page = requested.query, None
     parts = {name: items.relations[name] for name in requested.embed}
-    prefix = address_of("") if has_request_context() else ""
     while page is None or (page.more and left != 0):
         query = query._replace(limit=size if left is None else min(left, size))
         page = service.store.page(items.name, query, service.config.page_bytes)
         bodies = items.stored.bodies(page)
         if parts:
-            bodies = with_related(EVERYBODY, items, bodies, parts, requested.fields, prefix)
+            bodies = with_related(EVERYBODY, items, bodies, parts, requested.fields, base_path())
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
         yield from map(exactjson.stored, bodies)

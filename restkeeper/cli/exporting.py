@@ -51,7 +51,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()
     stored = service.representations[name]
-    is_hidden = stored.resource.ownership is not Ownership.NONE and not stored.owner_field_of(shown)
+    is_hidden = stored.resource.ownership is not Ownership.NONE and not shown.owner_field
     columns = Columns.of(shown, owner=is_hidden)
 
     def bodies() -> Iterator[bytes]:

@@ -83,7 +83,7 @@ class Lines:
         self.options = options
         self._service, self._shown, self._source = service, shown, source
         self._is_owned = self.stored.resource.ownership is not Ownership.NONE
-        self._owner = self.stored.owner_field_of(shown)
+        self._owner = shown.owner_field
         self._limits = ItemLimits(*service.config.item_limits)
         self._read_only = {name for name, field in fields_of(shown.schema()).items() if field.dump_only} - {"id"}
         # Temporary files are on the store's disk, which needs space for the items anyway.

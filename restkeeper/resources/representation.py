@@ -48,7 +48,7 @@ class Representation(Protocol):
     lists can use. To read a field that is `private`, or to set one that is `guarded`, a caller needs the scope beside
     it; `hidden` are those that these callers may not read, and `locked` those that they may not set. The `fingerprint`
     changes with the representation of items. `changed_at` is when the representation last changed by the clock, or by a
-    conversion (RFC 3339); empty if it did not.
+    conversion (RFC 3339); empty if it did not. The `owner_field` is empty if they know of none.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Representation(Protocol):
     queryable: Queryable
     fingerprint: str
     changed_at: str = ""
+    owner_field: str = ""
     private: Iterable[tuple[str, str]] = ()
     guarded: Iterable[tuple[str, str]] = ()
     hidden: Mapping[str, str] = {}
@@ -157,6 +158,7 @@ class StoredRepresentation(ItemForm, Representation):
             for name, field in self.revision.guarded.items()
             if WRITABLE_BY in field.metadata
         )
+        self.owner_field = self.revision.owner
         self.initial: Record | None = None  # of a singleton whose fields have defaults, until it is stored: version 0
         if resource.singleton:
             with suppress(ValidationFailed):
@@ -237,11 +239,6 @@ class StoredRepresentation(ItemForm, Representation):
             return list(map(self.shown, page.bodies)) if self.revision.hidden else page.bodies
         return super().bodies(page)
 
-    def owner_field_of(self, shown: Representation) -> str:
-        """What callers call the field of the owner; empty if they have none."""
-        known = shown.name_of(self.revision.owner) if self.revision.owner else ""
-        return known if (field := shown.queryable.fields.get(known)) and field.is_owner else ""
-
 
 class PartialViews:
     """See `Views`: at each moment the `whole` without the fields whose end is over, and what a caller may not see."""
@@ -283,6 +280,7 @@ class PartialRepresentation(Representation):
         self.name = whole.name
         self.names = tuple(name for name in whole.names if name not in without)
         self.texts = whole.texts - without
+        self.owner_field = "" if whole.owner_field in without else whole.owner_field
         self.fingerprint, self.schema, self.queryable = whole.fingerprint, whole.schema, whole.queryable
         if not without:
             return

@@ -58,7 +58,7 @@ class Rights:
 
     def _require_owner(self, caller: Caller, view: Representation, sent: JsonObject, before: Record | None) -> None:
         """Raises Forbidden for another owner, but for a field that is locked, before anything else is said."""
-        known = self._stored.owner_field_of(view)
+        known = view.owner_field
         if self._owner and known and known in sent and view.locked.keys().isdisjoint(sent):
             with suppress(ValidationError):  # which the schema refuses later
                 owner = self._owner.deserialize(sent[known])

@@ -92,7 +92,7 @@ class CollectionWriter(CollectionReader):
         for name, scope in (*self.of.stored.private, *self.of.stored.guarded):
             if name == self.of.stored.revision.owner and not self.caller.may(scope):
                 raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
-        if name := self.of.stored.owner_field_of(self.view):
+        if name := self.view.owner_field:
             raise owner_fault(f"is the field {name} here: send it in the item")
         if args[OWNER_QUERY][0] not in self.caller.owners:
             raise Forbidden("the owner in the query is none of the caller's own")

@@ -39,7 +39,7 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
     }
     present = {
         "Search": items.stored.collection.search,
-        "Owner": items.resource.ownership is not Ownership.NONE and not items.stored.owner_field_of(representation),
+        "Owner": items.resource.ownership is not Ownership.NONE and not representation.owner_field,
         "Count": "count" in reserved,
         "Embed": items.relations_for(EVERYBODY),
     }

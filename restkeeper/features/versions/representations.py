@@ -110,6 +110,8 @@ class OlderRepresentation(Representation):
         roots = {root_of(name) for name in known}
         unusable = {name: why for name, why in refused.items() if name in roots}
         self.queryable = Queryable(same, self.names, unusable, older.queryable.is_searched)
+        owner = self.name_of(newest.owner_field)
+        self.owner_field = owner if owner in same and same[owner].is_owner else ""
         own = {*self.names}
         private = [
             (known, scope) for field, scope in newest.private for known in own.intersection(self.names_of(field))

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
@@ -16,20 +15,21 @@ from restkeeper import exactjson
 from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject, fault, require_none
-from restkeeper.resources.call import KNOWN, NONE, PUBLIC, Call, Conditions, lacking
+from restkeeper.resources.call import KNOWN, PUBLIC, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import ServedCollection, refer
-from restkeeper.resources.resource import Action, Ownership
+from restkeeper.resources.resource import Ownership
 from restkeeper.resources.writes import (
     OWNER_QUERY,
     OWNER_UNUSED,
-    CollectionWriter,
+    Command,
+    Execution,
     Refusal,
-    Write,
-    explained_refusal,
+    Unit,
     owner_fault,
-    write_once,
+    place,
+    require_owner_used,
 )
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
@@ -37,7 +37,7 @@ from restkeeper.schemas.item import GIVEN
 from restkeeper.schemas.prepared import worded
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, StoreError
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import needs
 from restkeeper.web.bodies import JSON, NO_BODY, put_back, read_bytes, read_object, require_acceptable
@@ -57,8 +57,6 @@ from restkeeper.web.operations import (
     returns,
     takes,
 )
-
-Begun = list[tuple[CollectionWriter, Write]]  # by the operations of a batch so far, in order
 
 MOST_OPERATIONS = 100
 _NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
@@ -155,7 +153,7 @@ class BatchHandlers:
 
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
-        self._writes = {each.resource.public_name: each for each in service.writes[version].values()}
+        self._collections = {each.resource.public_name: each for each in service.writes[version].values()}
 
     def blueprint(self) -> Blueprint:
         """The route."""
@@ -179,114 +177,161 @@ class BatchHandlers:
 
     def _run_once(self) -> Reply:
         service, sent = self._service, read_object(JSON, **self._service.config.body_limits)
-        operations = load(_BATCH, sent)["operations"]
+        call, operations = current_call(), load(_BATCH, sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
-        named = (self._writes.get(unquote(path[1])) for path in paths)
-        call = current_call()
-        call.shown = names = {each.name for each in named if each}
-        once = service.hooks.idempotency(sent, _reply)
-        begun: Begun = []
-        write, explain = Write(partial(self._run, call, operations, begun)), partial(_explained, begun, count())
-        reply: Reply = write_once(service.store, call, once, lambda: write, service.clock, explain, sorted(names))
+        named = (self._collections.get(unquote(path[1])) for path in paths)
+        call.shown = {each.name for each in named if each}
+        reply: Reply = _Batch(service, self._collections, call, operations).run(service.hooks.idempotency(sent, _reply))
         return reply
 
-    def _run(
-        self, call: Call, operations: list[JsonObject], begun: Begun, transaction: Transaction, _: Write
-    ) -> Answer:
-        """Do the operations; `begun` has those that were, also if what the store refuses of one is raised later."""
-        begun.clear()
+
+class _Batch(Execution):
+    """The operations of a batch, in order, with the collections by their public names."""
+
+    def __init__(
+        self, service: Service, collections: Mapping[str, ServedCollection], call: Call, operations: list[JsonObject]
+    ) -> None:
+        super().__init__(service, call, sorted(call.shown))
+        self._collections, self._operations = collections, operations
+        self._unit = Unit({each.name: each for each in collections.values()}, call)
+        self._clock, self._most = service.clock, service.config.page_bytes
+        self._is_repeated = False
+
+    def do(self, transaction: Transaction) -> Answer:
+        unit = self._unit.begin(transaction)
         ids: dict[str, str | int] = {}
-        results: list[bytes] = []
-        left = most = self._service.config.page_bytes
-        for number, operation in in_turns(enumerate(operations), self._service.clock, transaction.turn_seconds):
+        results, left = list[bytes](), self._most
+        for number, operation in in_turns(enumerate(self._operations), self._clock, transaction.turn_seconds):
+            self._number = number
             try:
-                answer = self._one(call, operation, number, ids, begun, transaction)
+                with _of_operation(self._number):
+                    answer = unit.do(self._command(operation, ids, transaction))
                 if (left := left - len(answer.body)) < 0:
-                    raise BodyTooLarge(f"the items of a batch have at most {most} bytes together")
+                    raise BodyTooLarge(f"the items of a batch have at most {self._most} bytes together")
                 if name := operation.get("name"):
-                    ids[name] = _id_in(answer.body, number)
+                    ids[name] = _id_in(answer.body, self._number)
                 if transaction.items and transaction.items.written:
                     transaction.flush()  # what functions have written is known to be of this operation
             except Problem as problem:
                 transaction.flush()  # what is refused of earlier operations comes first
-                problem.members |= {"operation": number}
+                problem.members |= {"operation": self._number}
                 raise
             headers = {"ETag": f'"{answer.tag}"'} if answer.tag else {}
             results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), answer.body))
         return Answer(b'{"results":[%b]}' % b",".join(results))
 
-    def _one(
-        self,
-        call: Call,
-        operation: JsonObject,
-        number: int,
-        ids: Mapping[str, Any],
-        begun: Begun,
-        transaction: Transaction,
-    ) -> Answer:
-        """Do an operation. Raises what a request would raise, ValidationFailed for an unknown path or method of it.
+    def explain(self, error: Refusal) -> Exception:
+        """What the store refuses, of the operation that writes this; what functions have written is of the last one.
 
-        The store may also raise later what it refuses.
+        A creating PUT is repeated at most once: an earlier operation may have deleted the item.
+        """
+        command = self._unit.command_of(error)
+        if command and isinstance(error, DuplicateValue) and not self._is_repeated:
+            self._is_repeated = True
+            self._unit.require_absent(command)
+        number = int(command.pointer.split("/")[2]) if command else self._number
+        explained = self._unit.explained(error, command)
+        problem = explained if isinstance(explained, Problem) else problem_of(explained)
+        problem.members["operation"] = number
+        return place(problem, f"/operations/{number}/body")
+
+    def _command(self, operation: JsonObject, ids: Mapping[str, Any], transaction: Transaction) -> Command:
+        """What an operation says. Raises what a request would raise, and ValidationFailed for an unknown path.
+
+        Its faults have a place in the body.
         """
         path, _, query = operation["path"].partition("?")
         parts = _PATH.fullmatch(_REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), path))
-        writes = self._writes.get(unquote(parts[1])) if parts else None
-        sent, args = _resolved(operation["body"], ids) or {}, parse_qs(query, keep_blank_values=True)
-        conditions = Conditions(parse_etags(operation["if_match"])) if "if_match" in operation else NONE
-        call = call.operation(conditions)
-        found = _work(call, writes, operation["method"], parts[2], parts[3], sent) if writes and parts else None
-        if writes is None or found is None or args.keys() - {OWNER_QUERY}:
+        of = self._collections.get(unquote(parts[1])) if parts else None
+        found = self._found(of, operation["method"], parts[2], parts[3]) if of and parts else None
+        args, at = parse_qs(query, keep_blank_values=True), ["operations", self._number]
+        if of is None or found is None or args.keys() - {OWNER_QUERY}:
             why = f"{operation['method']} {shortened(operation['path'])}: there is no such operation"
-            raise ValidationFailed(why, errors=[fault(["operations", number, "path"], why)])
-        prepare, scope, writer = found
-        if scope not in (PUBLIC, KNOWN) and not call.caller.may(scope):
+            raise ValidationFailed(why, errors=[fault([*at, "path"], why)])
+        command, scope, relation = found
+        if scope not in (PUBLIC, KNOWN) and not self.call.caller.may(scope):
             raise lacking(scope)
-        if "if_match" in operation and operation["method"] == "POST" and prepare.keywords.get("id") is None:
-            require_none([fault(["operations", number, "if_match"], "is for an operation of an item")])
+        if "if_match" in operation:
+            if operation["method"] == "POST" and (relation or not command.id):
+                require_none([fault([*at, "if_match"], "is for an operation of an item")])
+            command = command._replace(conditions=Conditions(parse_etags(operation["if_match"])))
+        pointer, sent = f"/operations/{self._number}/body", _resolved(operation["body"], ids) or {}
+        if args:
+            require_utf8(query.encode().decode("latin-1"))
+            if command.kind not in ("create", "upsert"):
+                raise owner_fault(OWNER_UNUSED)
+            require_owner_used(self._unit.reader(command.collection), args)
+            command = command._replace(owner=args[OWNER_QUERY][0])
         try:
-            if args:
-                require_utf8(query.encode().decode("latin-1"))
-                is_put = operation["method"] == "PUT" and writes.stored.is_put_creating
-                if not is_put and prepare.func not in (writer.creation, _creation_below):
-                    raise owner_fault(OWNER_UNUSED)
-                writer.require_owner_used(args)
-                prepare = partial(prepare, owner=args[OWNER_QUERY][0])
-            write = prepare()
-            begun.append((writer, write))
-            return write.work(transaction, write)
-        except (Problem, RecordNotFound) as error:
-            problem = _placed(error, number)
-            raise problem from problem.__cause__
+            if relation:
+                self._refer(of, relation, command.id, sent, transaction)
+                command = command._replace(id="")
+            if action := command.action:
+                require_none([fault((), NO_BODY)] if sent and not action.body else [])
+                sent = action.schema and load(action.schema, sent)
+            elif command.kind in ("replace", "upsert"):
+                sent = self._unit.reader(command.collection).view.loaded(sent)
+        except Problem as error:
+            place(error, pointer)
+            raise
+        return command._replace(body=sent, pointer=pointer)
+
+    def _found(
+        self, of: ServedCollection, method: str, id: str | None, name: str | None
+    ) -> tuple[Command, str, Relation | None] | None:
+        """The command of a path, the scope that it needs, and what a list of an item is; None if there is none."""
+        resource = of.resource
+        scope = resource.scope("write")
+        if resource.singleton:  # its path is that of an item without the id
+            if name:
+                return None
+            id, name = of.name, id
+        if (method != "POST" or id is None) and method not in resource.methods:
+            return None
+        if method == "POST" and id is None:
+            return Command("create", of.name), scope, None
+        if method == "POST":
+            relation = of.relations_for(self.call.caller).get(name or "")
+            if relation and id and relation.is_plain:
+                below = relation.to.resource
+                found = Command("create", below.name, id), below.scope("write"), relation
+                return found if "POST" in below.methods else None
+            declared = resource.actions.get(name or id or "")
+            if declared is None or declared.of_item != bool(name):
+                return None
+            own = resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
+            return Command("act", of.name, (id or "") if name else "", action=declared), own, None
+        if id is None or name:
+            return None
+        put = "upsert" if of.stored.is_put_creating else "replace"
+        return Command({"PUT": put, "PATCH": "merge", "DELETE": "delete"}[method], of.name, id), scope, None
+
+    def _refer(
+        self, of: ServedCollection, relation: Relation, id: str, sent: JsonObject, transaction: Transaction
+    ) -> None:
+        """Let a new item refer to the one in its path. Raises NotFound and Forbidden for that."""
+        if not self.call.caller.may(scope := of.resource.scope("read")):
+            raise lacking(scope)
+        of.access.require_sight(self.call.caller, parent := of.stored.read(transaction, id))
+        refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
+        self.call.shown.add(relation.to.name)
+
+
+@contextmanager
+def _of_operation(number: int) -> Iterator[None]:
+    """Raises the problems of an operation; a parameter that is wrong is in its path."""
+    try:
+        yield
+    except (Problem, RecordNotFound) as error:
+        problem = error if isinstance(error, Problem) else problem_of(error)
+        for each in problem.members.get("errors", ()):
+            if name := each.pop("parameter", ""):
+                each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
+        raise problem from problem.__cause__
 
 
 def _reply(answer: Answer) -> Reply:
     return Reply(answer.body, content_type=JSON, headers={"Cache-Control": "no-store"})
-
-
-def _placed(error: Problem | StoreError, number: int) -> Problem:
-    """The problem of the operation with this number, with pointers into it."""
-    problem = error if isinstance(error, Problem) else problem_of(error)
-    for each in problem.members.get("errors", ()):
-        if name := each.pop("parameter", ""):
-            each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
-        elif pointer := each.get("pointer"):
-            each["pointer"] = f"#/operations/{number}/body{pointer.removeprefix('#')}"
-    return problem
-
-
-def _explained(begun: Begun, attempts: Iterator[int], error: Refusal, _: Write) -> Problem:
-    """What the store refuses, of the operation that writes this; what functions have written is of the last one.
-
-    Raises RecordChanged as `require_creation`, at most once: an earlier operation may have deleted the item.
-    """
-    for number, (writer, write) in enumerate(begun):  # noqa: B007 - used after it
-        if any(record is error.of for record in write.after.values()):
-            break
-    if isinstance(error, DuplicateValue) and next(attempts) == 0:
-        writer.require_creation(write)
-    problem = _placed(explained_refusal(writer.view, error, write), number)
-    problem.members["operation"] = number
-    return problem
 
 
 def _id_in(body: bytes, number: int) -> str | int:
@@ -296,68 +341,6 @@ def _id_in(body: bytes, number: int) -> str | int:
             return id
     why = "is for an operation whose response is an item"
     raise ValidationFailed(f"name {why}", errors=[fault(["operations", number, "name"], why)])
-
-
-def _work(
-    call: Call, of: ServedCollection, method: str, id: str | None, action: str | None, sent: JsonObject
-) -> tuple[partial[Write], str, CollectionWriter] | None:
-    """What an operation does in a transaction, the scope that it needs, and who writes; None if there is none."""
-    writer, resource = CollectionWriter(of, call), of.resource
-    scope = resource.scope("write")
-    if resource.singleton:  # its path is that of an item without the id
-        if action:
-            return None
-        id, action = of.name, id
-    if (method != "POST" or id is None) and method not in resource.methods:
-        return None
-    if method == "POST" and id is None:
-        return partial(writer.creation, sent), scope, writer
-    if method == "POST":
-        declared, relation = resource.actions.get(action or id or ""), of.relations_for(call.caller).get(action or "")
-        if relation and id and relation.is_plain and isinstance(relation.to, ServedCollection):
-            if "POST" not in relation.to.resource.methods:
-                return None
-            below = CollectionWriter(relation.to, call)
-            return partial(_creation_below, writer, below, relation, id, sent), below.of.resource.scope("write"), below
-        if declared is None or declared.of_item != bool(action):
-            return None
-        own = resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
-        return partial(_act, writer, declared, sent, id=id if action else None), own, writer
-    if id is None or action:
-        return None
-    if method == "DELETE":
-        return partial(writer.deletion, id), scope, writer
-    change = writer.replace if method == "PUT" else writer.merge
-    return partial(writer.update, id, change, sent), scope, writer
-
-
-def _creation_below(
-    parents: CollectionWriter,
-    writer: CollectionWriter,
-    relation: Relation,
-    id: str,
-    sent: JsonObject,
-    owner: str | None = None,
-) -> Write:
-    """Create an item that refers to the one with this id, at a path of that. Raises NotFound and Forbidden for that."""
-
-    def work(transaction: Transaction, write: Write) -> Answer:
-        of = parents.of
-        if not writer.caller.may(scope := of.resource.scope("read")):
-            raise lacking(scope)
-        of.access.require_sight(writer.caller, parent := of.stored.read(transaction, id))
-        refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
-        writer.call.shown.add(writer.of.name)
-        return writer.creation(sent, owner).work(transaction, write)
-
-    return Write(work)
-
-
-def _act(writer: CollectionWriter, action: Action, sent: JsonObject, id: str | None) -> Write:
-    if sent and not action.body:
-        require_none([fault((), NO_BODY)])
-    loaded = action.schema and load(action.schema, sent)
-    return writer.execution(action, loaded, id)
 
 
 def _resolved(value: Any, ids: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from restkeeper.clock import Clock
 from restkeeper.errors import Forbidden, PreconditionFailed, PreconditionRequired
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import Found, Key
+from restkeeper.storage.interface import Filter, Found, Key
 
 ADMIN = "admin"  # the scope that holds all others
 PUBLIC = "public"  # needs no credential
@@ -69,13 +69,15 @@ class Conditions(NamedTuple):
 
     A date has whole seconds, and an item can change several times in one. So the date of an item is the first second
     after its last change, and it is compared with the very moment of that change: a client with this date has seen all
-    that happened before it (section 8.8.2.2). A date that is malformed is None (section 13.1.3).
+    that happened before it (section 8.8.2.2). A date that is malformed is None (section 13.1.3). Of a list,
+    they are meant for the items `of` these filters.
     """
 
     if_match: Tags | None = None
     if_none_match: Tags | None = None
     if_modified_since: datetime | None = None
     if_unmodified_since: datetime | None = None
+    of: tuple[Filter, ...] = ()
 
     def require(self, tag: str | None, updated_at: str = "", *, must_say: bool = False, reads: bool = False) -> None:
         """Raises PreconditionFailed when the request was meant for another state than this one.
@@ -141,12 +143,6 @@ class Call:
     def is_program(self) -> bool:
         """Whether it is no request: its work has no bounds."""
         return self.caller is PROGRAM
-
-    def operation(self, conditions: Conditions) -> "Call":
-        """An operation of a batch: the same call, with conditions of its own."""
-        made = Call(self.caller, conditions)
-        made.shown, made._deadline = self.shown, self._deadline
-        return made
 
     def deadline(self, clock: Clock) -> float:
         """Until when a change waits: CHANGE_SECONDS since it was asked first, with what its reading took."""

@@ -22,12 +22,12 @@ KINDS = ("created", "updated", "deleted")
 
 
 class Answer(NamedTuple):
-    """What a call returns: JSON; of an item also the ETag and the last change, and of a new one the id."""
+    """What a call returns: JSON; of an item also the ETag, the last change, and the id as it is stored."""
 
     body: bytes
     tag: str = ""
     changed_at: str = ""
-    id: str | int = ""
+    id: str = ""
 
 
 class Change(NamedTuple):

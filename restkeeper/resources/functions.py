@@ -358,7 +358,7 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
 
 def current_records(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
     """New items as functions of the service have left them. Raises Conflict if they have deleted one of them."""
-    written = transaction.items.written if transaction.items else {}
+    written = transaction.items.written
     changes = ((record, written.get((stored.name, record.id))) for record in records)
     present = [change.after if change else record for record, change in changes]
     if None in present:  # all are created, or none

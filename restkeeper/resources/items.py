@@ -148,7 +148,7 @@ class CollectionReader:
         body = self.view.body(record)
         tag = digest(body)
         body = self.view.show(body, fields) if fields else body
-        return Answer(body, tag, self.changed_at(record))
+        return Answer(body, tag, self.changed_at(record), record.id)
 
     def tag(self, record: Record) -> str:
         """The strong ETag of an item: a digest of its representation, so that no two of them share one."""

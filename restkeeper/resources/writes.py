@@ -1,13 +1,11 @@
-"""The items of one collection, as requests change them: each write is computed, and done in one transaction."""
+"""Writes of items: a command says what to do, and a unit does commands in one transaction, all or none."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from copy import deepcopy
-from dataclasses import dataclass
-from dataclasses import field as field_of
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
 from restkeeper.errors import (
@@ -21,8 +19,8 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
-from restkeeper.resources.call import NONE, Call, lacking
-from restkeeper.resources.changes import Answer, Change, IdempotencyRecord
+from restkeeper.resources.call import NONE, Call, Conditions, lacking
+from restkeeper.resources.changes import Answer, Change, Hooks, IdempotencyRecord
 from restkeeper.resources.functions import (
     Items,
     as_conflict,
@@ -34,10 +32,9 @@ from restkeeper.resources.functions import (
     run_before,
 )
 from restkeeper.resources.item import Loaded
-from restkeeper.resources.items import CollectionReader
+from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.queries import Arguments
 from restkeeper.resources.references import number_of_references
-from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
@@ -49,7 +46,7 @@ from restkeeper.storage.errors import (
     StoreContended,
     StoreDeadlocked,
 )
-from restkeeper.storage.interface import Filter, Record
+from restkeeper.storage.interface import Record
 
 T = TypeVar("T")
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
@@ -59,247 +56,354 @@ OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
 OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
 
 
-@dataclass
-class Write:
-    """One write: its `work` is done in a transaction, and returns the response, which is stored with it.
+class Command(NamedTuple):
+    """What to do with an item, or with a collection.
 
-    `response` is that, if it is known before. The work may be done again, so it has no other effects. After it,
-    `before` is the item that it has changed, and `after` has those that it has stored, or tried to, by what is before
-    the names of their fields in a JSON Pointer, such as "3/", or None for one that was not sent. `creates` is the id of
-    the one that a PUT creates. With `use_reserve` it is done also on a disk that is almost full.
+    The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act". The
+    `body` is what was sent; of an action, what its schema has loaded. The `conditions` are those of the item with this
+    `id`; of a creation, those of the list. What is wrong stands below the `pointer` in what was sent: "", "/3" or
+    "/operations/2/body". The `owner` is that of a new item, named beside it.
     """
 
-    work: Callable[[Transaction, "Write"], Answer]
-    response: Answer | None = None
-    use_reserve: bool = False
-    before: Record | None = None
-    after: dict[str | None, Record] = field_of(default_factory=dict)
-    creates: str = ""
+    kind: str
+    collection: str
+    id: str = ""
+    body: Any = None
+    action: Action | None = None
+    conditions: Conditions = NONE
+    pointer: str = ""
+    owner: str | None = None
 
 
-class CollectionWriter(CollectionReader):
-    """What one call writes to a collection."""
+class Unit:
+    """Commands of one call in one transaction. `written` are the records that they store, or try to, with theirs."""
 
-    def require_owner_used(self, args: Arguments) -> None:
-        """Raises ValidationFailed unless the owner of a new item can be named beside it.
+    transaction: Transaction
 
-        Raises Forbidden as its field, and for one that is not the caller's.
+    def __init__(self, collections: Mapping[str, ServedCollection], call: Call) -> None:
+        self.call = call
+        self.written: list[tuple[Record, Command]] = []
+        self._collections = collections
+        self._readers: dict[str, CollectionReader] = {}
+
+    def begin(self, transaction: Transaction) -> "Unit":
+        """Begin, or begin anew, in this transaction."""
+        self.transaction, self.written = transaction, []
+        return self
+
+    def reader(self, collection: str) -> CollectionReader:
+        """How the caller sees the items of a collection."""
+        if (found := self._readers.get(collection)) is None:
+            found = self._readers[collection] = CollectionReader(self._collections[collection], self.call)
+        return found
+
+    def do(self, command: Command) -> Answer:
+        """Do a command; the answer is the item as it is, or last was, or what an action of the collection returns.
+
+        Raises NotFound, RecordNotFound, Forbidden, the problems of conditions, and what functions of the service raise.
         """
-        if len(args[OWNER_QUERY]) > 1:
-            raise owner_fault("is given more than once")
-        if self.of.resource.ownership is Ownership.NONE:
-            raise owner_fault(OWNER_UNUSED)
-        for name, scope in (*self.of.stored.private, *self.of.stored.guarded):
-            if name == self.of.stored.revision.owner and not self.caller.may(scope):
-                raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
-        if name := self.view.owner_field:
-            raise owner_fault(f"is the field {name} here: send it in the item")
-        if args[OWNER_QUERY][0] not in self.caller.owners:
-            raise Forbidden("the owner in the query is none of the caller's own")
-
-    # What each write does in its transaction. Only what does not depend on stored items is computed before.
-
-    def creation(
-        self,
-        sent: JsonObject | list[JsonObject],
-        owner: str | None = None,
-        *,
-        at_list: bool = False,
-        filters: tuple[Filter, ...] = (),
-    ) -> Write:
-        """Create an item, of the `owner` that is named beside it, or those of an array, all or none.
-
-        Where the request is `at_list`, one that has these `filters`, and is conditional, the list must match.
-        """
-        several = sent if isinstance(sent, list) else [sent]
-        new = self._new_records(several, sent, owner)
-
-        def answer(records: Sequence[Record]) -> Answer:
-            if several is sent:
-                return Answer(b"[" + b",".join(map(self.view.body, records)) + b"]")
-            return self.answer(records[0])._replace(id=self.of.resource.shown(records[0].id))
-
-        def work(transaction: Transaction, write: Write) -> Answer:
-            if at_list:
-                self.require_list(transaction, filters)
-            records = self.of.stored.numbered(new, several, transaction, self.of.limits)
-            write.after = {f"{number}/" if several is sent else "": record for number, record in enumerate(records)}
-            for place in in_turns([*write.after], self.of.clock, transaction.turn_seconds):
-                self._store_item(transaction, write, None, write.after[place], place)
-            return write.response or answer(current_records(transaction, self.of.stored, write.after.values()))
-
-        resource, is_conditional = self.of.resource, self.call.conditions is not NONE
-        is_known = not (resource.has_integer_ids or is_conditional or resource.functions)
-        return Write(work, answer(new) if is_known else None)
-
-    def update(self, id: str, change: Callable[..., Record], sent: JsonObject, owner: str | None = None) -> Write:
-        """Change an item by `change` (`replace` or `merge`) and what was sent, or create it by a PUT.
-
-        Raises NotFound, Forbidden, PreconditionFailed, and Conflict for another `owner` of an item that is there.
-        """
-        if change == self.replace:
-            sent = self.view.loaded(sent)
-
-        def work(transaction: Transaction, write: Write) -> Answer:
-            try:
-                before = write.before = self._read_to_change(id, transaction)
-            except (NotFound, RecordNotFound):
-                if change != self.replace or not self.of.stored.is_put_creating:
-                    raise
-                self.call.conditions.require(None, must_say=self.of.config.require_if_match)
-                write.creates = id
-                return self._creation_at(id, sent, owner).work(transaction, write)
-            if owner not in (None, before.owner):
-                raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
-            after = change(before, sent, now=self._now(), limits=self.of.limits)
-            return self.answer(self._store_item(transaction, write, before, after))
-
-        return Write(work)
-
-    def _creation_at(self, id: str, sent: JsonObject, owner: str | None) -> Write:
-        """Create an item by a PUT. Raises ValidationFailed for another id in the body."""
-        if not self.of.resource.singleton:
-            key, name = self.of.resource.key(id), self.of.resource.schema.id_name
-            item = sent if name in sent else {name: self.of.resource.shown(key) if key else id, **sent}
-            is_other = self.of.resource.key(item[name]) != key
-            sent = Loaded(item, sent.text) if isinstance(sent, Loaded) else item
-            require_none([fault([name], "is another one in the path")] if is_other else [])
-        return self.creation(sent, owner)
-
-    def deletion(self, id: str) -> Write:
-        """Delete an item; the response is the item as it last was. Raises as `update`."""
-
-        def work(transaction: Transaction, write: Write) -> Answer:
-            before = write.before = self._read_to_change(id, transaction)
-            with as_conflict(self.of.name):  # there is no body that a function could refuse
-                self._store_item(transaction, write, before, None)
-            return Answer(self.view.body(before))
-
-        return Write(work, use_reserve=True)
-
-    def execution(self, action: Action, loaded: Any, id: str | None) -> Write:
-        """Do an action, of the item with this id or of the collection, with what its schema has `loaded`.
-
-        Raises what its function raises, and as `update`.
-        """
-
-        def work(transaction: Transaction, write: Write) -> Answer:
-            before = write.before = None if id is None else self._read_to_change(id, transaction)
-            items: Items = self.of.hooks.items(transaction, self.call)
-            if action.schema:
-                self.of.hooks.check_body(transaction, self.call, action.schema, loaded)
-            more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
-            if before is None:
-                result = invoke(items, action.function, *more)
-                return Answer(returned_json(action.function, result))
-            after = changed_record(items, action.function, self.of.stored, before, *more)
-            with as_conflict(self.of.name):
-                return self.answer(self._store_item(transaction, write, before, after, None))
-
-        return Write(work)
-
-    def _store_item(
-        self,
-        transaction: Transaction,
-        write: Write,
-        before: Record | None,
-        after: Record | None,
-        place: str | None = "",
-    ) -> Record:
-        """Write an item, and return it as it is, or last was; `place` is that of its faults in what was sent."""
-        change = Change.now(self.of.stored, before, after, self.of.clock, self.call)
-        if after is not None:
-            write.after[place] = after
+        to = self.reader(command.collection)
         try:
-            change = run_before(self.of.hooks, transaction, change, self.of.limits)
+            before = self.read_to_change(to, command) if command.id else None
+            if before is not None or command.action:
+                return self._change(to, command, before)
+            command = with_id(to, command)
+            new = new_records(to, [command])
+        except Problem as error:
+            place(error, command.pointer)
+            raise
+        return to.answer(self.create(to, [command], new)[0])
+
+    def _change(self, to: CollectionReader, command: Command, before: Record | None) -> Answer:
+        if command.action:
+            return self._act(to, command, command.action, before)
+        assert before is not None  # noqa: S101 - all other commands have an id
+        if command.kind == "delete":
+            with as_conflict(to.of.name):  # there is no body that a function could refuse
+                self.store(to, command, before, None)
+            return Answer(to.view.body(before))
+        if command.owner not in (None, before.owner):
+            raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
+        change = to.view.merge if command.kind == "merge" else to.view.replace
+        make = partial(change, before, command.body, now=rfc3339(to.of.clock.time()), limits=to.of.limits)
+        return to.answer(self.store(to, command, before, permitted(to, command.body, before, make)))
+
+    def create(self, to: CollectionReader, commands: Sequence[Command], new: list[Record]) -> list[Record]:
+        """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
+        if commands[0].kind == "create" and commands[0].conditions is not NONE:
+            self.require_list(to, commands[0].conditions)
+        records = to.of.stored.numbered(new, [each.body for each in commands], self.transaction, to.of.limits)
+        for n in in_turns([*range(len(records))], to.of.clock, self.transaction.turn_seconds):
+            try:
+                records[n] = self.store(to, commands[n], None, records[n])
+            except Problem as error:
+                place(error, commands[n].pointer)
+                raise
+        return current_records(self.transaction, to.of.stored, records) if self.transaction.items else records
+
+    def _act(self, to: CollectionReader, command: Command, action: Action, before: Record | None) -> Answer:
+        """Do an action, of an item or of the collection. Raises what its function raises."""
+        loaded = command.body
+        items: Items = to.of.hooks.items(self.transaction, self.call)
+        if action.schema:
+            to.of.hooks.check_body(self.transaction, self.call, action.schema, loaded)
+        more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
+        if before is None:
+            return Answer(returned_json(action.function, invoke(items, action.function, *more)))
+        after = changed_record(items, action.function, to.of.stored, before, *more)
+        with as_conflict(to.of.name):
+            return to.answer(self.store(to, command, before, after))
+
+    def store(self, to: CollectionReader, command: Command, before: Record | None, after: Record | None) -> Record:
+        """Write an item, and return it as it is, or last was. Raises ValidationFailed with the fields of callers."""
+        change = Change.now(to.of.stored, before, after, to.of.clock, self.call)
+        if after is not None:
+            self.written.append((after, command))
+        try:
+            change = run_before(to.of.hooks, self.transaction, change, to.of.limits)
             if change.after is not before:
-                if change.after is not None:
-                    write.after[place] = change.after
-                if transaction.items and (key := (self.of.name, change.record.id)) in transaction.items.written:
-                    transaction.items.written[key] = change  # the last one, for `current_records`
-                (self.of.apply or self.of.hooks.apply)(transaction, change)
+                if change.after is not None and change.after is not after:
+                    self.written.append((change.after, command))
+                items = self.transaction.items
+                if items and (key := (to.of.name, change.record.id)) in items.written:
+                    items.written[key] = change  # the last one, for `current_records`
+                (to.of.apply or to.of.hooks.apply)(self.transaction, change)
             return change.record
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
-            error.members["errors"] = list(placed_faults(place or "", map(self.view.known_fault, faults)))
+            error.members["errors"] = [*map(to.view.known_fault, faults)]
             raise
 
-    def _now(self) -> str:
-        return rfc3339(self.of.clock.time())
+    def read_to_change(self, to: CollectionReader, command: Command) -> Record | None:
+        """An item that the caller may change, locked; None where an upsert creates it."""
+        conditions, must_say = command.conditions, to.of.config.require_if_match
+        try:
+            record = to.of.stored.read(self.transaction, command.id)
+            to.of.access.require_change(self.call.caller, record)
+        except (NotFound, RecordNotFound):
+            if command.kind != "upsert":
+                raise
+            conditions.require(None, must_say=must_say)
+            return None
+        if conditions is not NONE or must_say:
+            conditions.require(to.tag(record), to.changed_at(record), must_say=must_say)
+        return record
 
-    def replace(self, record: Record, sent: JsonObject, **options: Any) -> Record:
-        """As `Representation.replace`, as far as the caller may do that. Raises as `Rights.permit`, too."""
-        return self._permitted(sent, record, partial(self.view.replace, record, sent, **options))
+    def require_list(self, to: CollectionReader, conditions: Conditions) -> None:
+        """Raises PreconditionFailed unless the list, by its first page, matches the conditions."""
+        change_token = self.transaction.change_token(to.of.name)  # which locks the collection
+        is_own = to.owners() is not None
+        tag = to.first_page(self.transaction, conditions.of) if is_own else None
+        conditions.require(tag or to.list_tag(change_token, to.of.page_limit))
 
-    def merge(self, record: Record, patch: JsonObject, **options: Any) -> Record:
-        """As `Representation.merge`, as far as the caller may do that. Raises as `Rights.permit`, too."""
-        return self._permitted(patch, record, partial(self.view.merge, record, patch, **options))
+    def command_of(self, error: Refusal) -> Command | None:
+        """The command that has written what the store refuses; none if a function of the service has."""
+        return next((each for record, each in self.written if record is error.of), None)
 
-    def _permitted(self, sent: JsonObject, before: Record | None, make: Callable[[], Record]) -> Record:
-        rights = self.of.rights
-        return rights.permit(self.caller, self.view, sent, before, make) if rights else make()
+    def explained(self, error: Refusal, command: Command | None, pointer: str = "") -> Refusal | Problem:
+        """What the store refuses of a command: at its `pointer`, with the fields that callers know."""
+        if command is None or command.action:
+            return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
+        view, place = self.reader(command.collection).view, pointer.removeprefix("/")
+        if isinstance(error, DuplicateValue):
+            names = map(view.name_of, error.fields)
+            return DuplicateValue(*dict.fromkeys(f"{place}/{name}" if place else name for name in names))
+        known = view.known_fault({"pointer": error.pointer, "detail": error.detail})
+        (refusal,) = placed(pointer, [known])
+        return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
 
-    def _new_records(self, several: Sequence[JsonObject], sent: object, owner: str | None) -> list[Record]:
-        """New items, which are not stored yet. If they were sent as an array, the faults of all are raised."""
-        records, faults, references = list[Record](), list[JsonObject](), 0
-        names = self.view.names_of(self.of.stored.revision.owner)
-        if owner is not None and (known := next((name for item in several for name in names if name in item), "")):
-            raise owner_fault(f"is {known} in the item, too: send one of them")
-        owner = self.of.access.owner_of_new(self.caller) if owner is None else owner
-        for number, item in in_turns(enumerate(several), self.of.clock):
-            try:
-                options: Any = {"now": self._now(), "limits": self.of.limits, "owner": owner}
-                id = self.of.stored.new_id(self.of.hooks.new_id)
-                record = self._permitted(item, None, partial(self.view.create, item, id=id, **options))
-                records.append(record)
-                if self.of.stored.revision.references:  # before the work of the others and of a store
-                    require_few_references(references := references + number_of_references(self.of.stored, record))
-            except ValidationFailed as error:
-                if several is not sent:
-                    raise
-                faults += placed_faults(f"{number}/", error.members["errors"])
-                if len(faults) > MOST_FAULTS:
-                    break
-        require_none(faults)
-        return records
-
-    def require_list(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> None:
-        """Raises PreconditionFailed unless the list, by its first page, matches the condition of the request."""
-        if self.call.conditions is NONE:
-            return
-        change_token = transaction.change_token(self.of.name)  # which locks the collection
-        is_own = self.owners() is not None
-        tag = self.first_page(transaction, filters) if is_own else self.list_tag(change_token, self.of.page_limit)
-        self.call.conditions.require(tag)
-
-    def write(self, prepare: Callable[[], Write], once: IdempotencyRecord) -> Any:
-        """As `write_once`."""
-
-        def explain(error: Refusal, write: Write) -> Exception:
-            if isinstance(error, DuplicateValue):
-                self.require_creation(write)
-            return explained_refusal(self.view, error, write)
-
-        return write_once(self.of.store, self.call, once, prepare, self.of.clock, explain, [self.of.name])
-
-    def require_creation(self, write: Write) -> None:
-        """Raises RecordChanged if the item that a PUT was to create is there now, so that it is done again."""
-        if write.creates:
+    def require_absent(self, command: Command) -> None:
+        """Raises RecordChanged if the item that an upsert was to create is there now, so that it is done again."""
+        if command.kind == "upsert":
             with suppress(NotFound):
-                self.find(write.creates)
+                self.reader(command.collection).find(command.id)
                 raise RecordChanged("the item was created meanwhile")
 
-    def _read_to_change(self, id: str, transaction: Transaction) -> Record:
-        """An item that the caller may change.
 
-        Raises NotFound, Forbidden, PreconditionFailed and PreconditionRequired.
-        """
-        record = self.of.stored.read(transaction, id)
-        self.of.access.require_change(self.caller, record)
-        conditions, must_say = self.call.conditions, self.of.config.require_if_match
-        if conditions is not NONE or must_say:
-            conditions.require(self.tag(record), self.changed_at(record), must_say=must_say)
-        return record
+class Parts(Protocol):
+    """What an execution needs: of a service, or of a collection."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def hooks(self) -> Hooks: ...
+
+
+class Execution:
+    """What a request does, at most once, in one transaction with its response.
+
+    It is done again if the store had to end the transaction because of others, so it has no other effects. With
+    `use_reserve` it is done also on a disk that is almost full. It begins with the locks of the `collections` that it
+    changes. A `large` one waits for its turn before it is prepared.
+    """
+
+    use_reserve = False
+
+    def __init__(self, parts: Parts, call: Call, names: Iterable[str], *, large: bool = False) -> None:
+        self._parts, self.call, self._large = parts, call, large
+        self._locked = Locked(dict.fromkeys(names, False))
+        self._response: Answer | None = None
+        self._is_prepared = False
+
+    def prepare(self) -> Answer | None:
+        """Compute what depends on no stored item, once; returns the response if it is known then."""
+
+    def do(self, transaction: Transaction) -> Answer:
+        """Do the work."""
+        raise NotImplementedError
+
+    def explain(self, error: Refusal) -> Exception:
+        """What to raise for what the store refuses. Raises RecordChanged if it is to be done again."""
+        return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
+
+    def run(self, once: IdempotencyRecord) -> Any:
+        """The response, or the one that is stored of the same request. Raises what a response says."""
+        return until_current(partial(self._attempt, once), self.call.deadline(self._parts.clock), self._parts.clock)
+
+    def _attempt(self, once: IdempotencyRecord, deadline: float) -> Any:
+        store = self._parts.store
+        if (stored := once.find(self.call, store)) is not None:
+            return stored
+        if not self._is_prepared:
+            with self._parts.hooks.large(deadline) if self._large else nullcontext():
+                self._response, self._is_prepared = self.prepare(), True
+        try:
+            return store.write(partial(self._work, once), use_reserve=self.use_reserve, deadline=deadline)
+        except (DuplicateValue, ReferenceMissing) as error:
+            raise self.explain(error) from None
+        except StoreDeadlocked:  # the next attempt has these collections alone
+            self._locked.collections.update(dict.fromkeys(self._locked.collections, True))
+            raise
+
+    def _work(self, once: IdempotencyRecord, transaction: Transaction) -> Any:
+        if self._response:  # it is stored by the claim of the key
+            reply = once.save(transaction, self._response)
+            transaction.lock(self._locked)
+            self.do(transaction)
+            return reply
+        once.claim(transaction)
+        transaction.lock(self._locked)
+        return once.save(transaction, self.do(transaction))
+
+
+class Procedure(Execution):
+    """Work of a feature's own with items of one collection, and with what `ahead` returns before the transaction."""
+
+    def __init__(
+        self, of: ServedCollection, call: Call, work: Callable[[Unit, Any], Answer], ahead: Callable[[], Any]
+    ) -> None:
+        super().__init__(of, call, [of.name])
+        self._unit, self._own_work, self._ahead = Unit({of.name: of}, call), work, ahead
+
+    def prepare(self) -> None:
+        self._found = self._ahead()
+
+    def do(self, transaction: Transaction) -> Answer:
+        return self._own_work(self._unit.begin(transaction), self._found)
+
+
+class Commands(Execution):
+    """The commands of one request: one, or the creations of an array. `make` returns them before the transaction."""
+
+    def __init__(
+        self, of: ServedCollection, call: Call, make: Callable[[], list[Command]], *, large: bool = False
+    ) -> None:
+        super().__init__(of, call, [of.name], large=large)
+        self._unit, self._make = Unit({of.name: of}, call), make
+        self._to = self._unit.reader(of.name)
+        self._commands, self._new = list[Command](), list[Record]()
+
+    def prepare(self) -> Answer | None:
+        self._commands, to, of = self._make(), self._to, self._to.of
+        first = self._commands[0]
+        self.use_reserve = first.kind == "delete"  # which makes room
+        if first.kind in ("replace", "upsert"):
+            self._commands = [first._replace(body=to.view.loaded(first.body))]
+        if first.kind != "create":
+            return None
+        self._new = new_records(to, self._commands, is_array=bool(first.pointer))
+        is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or of.resource.functions)
+        return self._answer(self._new) if is_known else None
+
+    def do(self, transaction: Transaction) -> Answer:
+        unit = self._unit.begin(transaction)
+        if not self._new:
+            return unit.do(self._commands[0])
+        records = unit.create(self._to, self._commands, self._new)
+        return self._response or self._answer(records)
+
+    def _answer(self, records: Sequence[Record]) -> Answer:
+        if self._commands[0].pointer:
+            return Answer(b"[" + b",".join(map(self._to.view.body, records)) + b"]")
+        return self._to.answer(records[0])
+
+    def explain(self, error: Refusal) -> Exception:
+        command = self._unit.command_of(error)
+        if command and isinstance(error, DuplicateValue):
+            self._unit.require_absent(command)
+        return self._unit.explained(error, command, command.pointer if command else "")
+
+
+def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: bool = False) -> list[Record]:
+    """New items, which are not stored yet; of those of an array the faults of all are raised, in their places."""
+    records, faults, references, owner = list[Record](), list[JsonObject](), 0, commands[0].owner
+    names, stored = to.view.names_of(to.of.stored.revision.owner), to.of.stored
+    if owner is not None and (known := next((name for each in commands for name in names if name in each.body), "")):
+        raise owner_fault(f"is {known} in the item, too: send one of them")
+    if owner is None and to.of.resource.ownership is not Ownership.NONE:
+        owner = to.of.access.owner_of_new(to.caller)
+    for command in in_turns(commands, to.of.clock):
+        try:
+            options: Any = {"now": rfc3339(to.of.clock.time()), "limits": to.of.limits, "owner": owner}
+            make = partial(to.view.create, command.body, id=stored.new_id(to.of.hooks.new_id), **options)
+            records.append(record := permitted(to, command.body, None, make))
+            if stored.revision.references:  # before the work of the others and of a store
+                require_few_references(references := references + number_of_references(stored, record))
+        except ValidationFailed as error:
+            if not is_array:
+                raise
+            faults += placed(command.pointer, error.members["errors"])
+            if len(faults) > MOST_FAULTS:
+                break
+    require_none(faults)
+    return records
+
+
+def with_id(to: CollectionReader, command: Command) -> Command:
+    """A creation of the item in the path, if there is one. Raises ValidationFailed for another id in the body."""
+    resource, sent = to.of.resource, command.body
+    if resource.singleton or not command.id:
+        return command
+    key, name = resource.key(command.id), resource.schema.id_name
+    item = sent if name in sent else {name: resource.shown(key) if key else command.id, **sent}
+    require_none([fault([name], "is another one in the path")] if resource.key(item[name]) != key else [])
+    return command._replace(body=Loaded(item, sent.text) if isinstance(sent, Loaded) else item)
+
+
+def permitted(to: CollectionReader, sent: JsonObject, before: Record | None, make: Callable[[], Record]) -> Record:
+    """The item that `make` makes of what was sent. Raises as `Rights.permit`."""
+    rights = to.of.rights
+    return rights.permit(to.caller, to.view, sent, before, make) if rights else make()
+
+
+def require_owner_used(to: CollectionReader, args: Arguments) -> None:
+    """Raises ValidationFailed unless the owner of a new item can be named beside it.
+
+    Raises Forbidden as its field, and for one that is not the caller's.
+    """
+    if len(args[OWNER_QUERY]) > 1:
+        raise owner_fault("is given more than once")
+    if to.of.resource.ownership is Ownership.NONE:
+        raise owner_fault(OWNER_UNUSED)
+    for name, scope in (*to.of.stored.private, *to.of.stored.guarded):
+        if name == to.of.stored.revision.owner and not to.caller.may(scope):
+            raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
+    if name := to.view.owner_field:
+        raise owner_fault(f"is the field {name} here: send it in the item")
+    if args[OWNER_QUERY][0] not in to.caller.owners:
+        raise Forbidden("the owner in the query is none of the caller's own")
 
 
 def owner_fault(detail: str) -> ValidationFailed:
@@ -307,71 +411,22 @@ def owner_fault(detail: str) -> ValidationFailed:
     return ValidationFailed(f"{OWNER_QUERY} {detail}", errors=[{"parameter": OWNER_QUERY, "detail": detail}])
 
 
-def placed_faults(place: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
-    """Faults with their pointers below this place, such as "3/"; empty for the whole body."""
-    for item_fault in faults:
-        pointer = item_fault["pointer"].removeprefix("#")
-        yield {**item_fault, "pointer": f"#/{place.removesuffix('/')}{pointer}"} if place else item_fault
+def placed(pointer: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
+    """Faults of a part of what was sent, which is at this pointer, such as "/3"."""
+    for each in faults:
+        yield {**each, "pointer": f"#{pointer}{each['pointer'].removeprefix('#')}"} if "pointer" in each else each
 
 
-def explained_refusal(representation: Representation, error: Refusal, write: Write) -> Refusal | Problem:
-    """What the store refuses: at its place in what was sent, with the names of fields that callers know."""
-    for place, record in write.after.items():
-        if record is error.of and place is not None:
-            if isinstance(error, DuplicateValue):
-                return DuplicateValue(*dict.fromkeys(place + representation.name_of(field) for field in error.fields))
-            known = representation.known_fault({"pointer": error.pointer, "detail": error.detail})
-            (refusal,) = placed_faults(place, [known])
-            return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
-    return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
+def place(problem: Problem, pointer: str) -> Problem:
+    """A problem of a part of what was sent, which is at this pointer."""
+    if pointer and (faults := problem.members.get("errors")):
+        problem.members["errors"] = [*placed(pointer, faults)]
+    return problem
 
 
 def duplicate_of_function(error: DuplicateValue) -> Duplicate:
     """The problem of an item that a function of the service writes: it is no field of what was sent."""
     return Duplicate(f"{error.collection}: {error.detail}")
-
-
-def write_once(
-    store: Store,
-    call: Call,
-    once: IdempotencyRecord,
-    prepare: Callable[[], Write],
-    clock: Clock,
-    explain: Callable[[Refusal, Write], Exception],
-    collections: Iterable[str],
-) -> Any:
-    """Do a write in one transaction with its response, at most once; or return the response that is stored.
-
-    It is prepared if there is none, and done again if the store had to end the transaction because of others. `explain`
-    returns what to raise for what the store refuses. It begins with the locks of the `collections` that it changes.
-    """
-    locked, prepared = Locked(dict.fromkeys(collections, False)), list[Write]()
-
-    def work(transaction: Transaction) -> Any:
-        write, response = prepared[0], None
-        write.before, write.after, write.creates = None, {}, ""
-        if write.response:
-            response = once.save(transaction, write.response)
-        else:
-            once.claim(transaction)
-        transaction.lock(locked)
-        answer = write.work(transaction, write)
-        return response if write.response else once.save(transaction, answer)
-
-    def attempt(deadline: float) -> Any:
-        if (stored := once.find(call, store)) is not None:
-            return stored
-        if not prepared:
-            prepared.append(prepare())
-        try:
-            return store.write(work, use_reserve=prepared[0].use_reserve, deadline=deadline)
-        except (DuplicateValue, ReferenceMissing) as error:
-            raise explain(error, prepared[0]) from None
-        except StoreDeadlocked:  # the next attempt has these collections alone
-            locked.collections.update(dict.fromkeys(locked.collections, True))
-            raise
-
-    return until_current(attempt, call.deadline(clock), clock)
 
 
 def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:

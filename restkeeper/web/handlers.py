@@ -25,15 +25,15 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.resources.cache import Cache
-from restkeeper.resources.call import ADMIN, NONE, Call, lacking
+from restkeeper.resources.call import ADMIN, NONE, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, IdempotencyRecord
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
 from restkeeper.resources.queries import MAX_VALUES
 from restkeeper.resources.resource import Action
-from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, CollectionWriter, Write, owner_fault
-from restkeeper.storage.base import Transaction
+from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, Command, Commands, Procedure, Unit, owner_fault
+from restkeeper.resources.writes import require_owner_used as require_owner
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply, address_of, headers_of
@@ -105,7 +105,7 @@ def require_owner_used(request: Request) -> None:
     view: Any = current_app.view_functions[str(request.endpoint)]
     if OWNER_PARAMETER not in operation_of(view).parameters:
         raise owner_fault(OWNER_UNUSED)
-    view.__self__.writer().require_owner_used(arguments())
+    require_owner(CollectionReader(view.__self__.items, current_call()), arguments())
 
 
 class _Found(NamedTuple):
@@ -141,28 +141,31 @@ class CollectionHandlers:
         self._others = others or {}
         self._pages: Cache[tuple[tuple[str, ...] | None, str, str, bytes], _Found] = items.pages
 
-    def writer(self) -> CollectionWriter:
-        """What the current request writes."""
-        return CollectionWriter(self.items, current_call())
-
     def body(self, *types: str, most: int = 0) -> Any:
         """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
         require_acceptable(JSON)
         return read_object(*types, most=most, **self.items.config.body_limits)
 
-    def write(self, writer: CollectionWriter, prepare: Callable[[], Write], once: IdempotencyRecord) -> Reply:
-        """The response to a write, which is prepared unless there is one already."""
-
-        def prepare_in_turn() -> Write:
-            with self.items.hooks.large(writer.call.deadline(self.items.clock)):
-                return prepare()
-
-        reply: Reply = writer.write(prepare_in_turn if is_large() else prepare, once)
+    def execute(self, make: Callable[[], list[Command]], once: IdempotencyRecord) -> Reply:
+        """The response to commands, which are made unless there is one already."""
+        reply: Reply = Commands(self.items, current_call(), make, large=is_large()).run(once)
         return reply
 
-    def change(self, writer: CollectionWriter, prepare: Callable[[], Write]) -> Reply:
-        """The response to a write that may be repeated: it is the item."""
-        return self.write(writer, prepare, IdempotencyRecord(self.reply))
+    def perform(
+        self,
+        work: Callable[[Unit, Any], Answer],
+        once: IdempotencyRecord,
+        ahead: Callable[[], Any] = lambda: None,
+    ) -> Reply:
+        """The response to work in one transaction that no command says. See `Procedure`."""
+        reply: Reply = Procedure(self.items, current_call(), work, ahead).run(once)
+        return reply
+
+    def change(self, kind: str, id: str, *types: str) -> Reply:
+        """The response to a change that may be repeated: it is the item."""
+        (owner, *_), conditions = arguments().get(OWNER_QUERY, _NO_OWNER), current_call().conditions
+        command = Command(kind, self.name, id, self.body(*types), conditions=conditions, owner=owner)
+        return self.execute(lambda: [command], IdempotencyRecord(self.reply))
 
     def reply(self, answer: Answer) -> Reply:
         """The response with an item."""
@@ -180,7 +183,7 @@ class CollectionHandlers:
         if not answer.tag:
             return Reply(answer.body, content_type=JSON, headers={"Cache-Control": self.caching})
         reply = self.reply(answer)
-        reply.headers["Location"] = address_of(f"{path}/{str(answer.id).replace('/', SLASH)}")
+        reply.headers["Location"] = address_of(f"{path}/{str(self.resource.shown(answer.id)).replace('/', SLASH)}")
         return reply
 
     def _not_modified(self, call: Call, tag: str, updated_at: str = "") -> Reply | None:
@@ -267,9 +270,13 @@ class CollectionHandlers:
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
             sent = handlers.body(JSON) if action.body else read_none(handlers.items.config.max_body)
-            writer, render = handlers.writer(), handlers.reply if action.of_item else _plain
-            execute = partial(writer.execution, action, action.schema and load(action.schema, sent), id)
-            return handlers.write(writer, execute, handlers.items.hooks.idempotency(sent, render))
+            render = handlers.reply if action.of_item else _plain
+
+            def make() -> list[Command]:
+                loaded, conditions = action.schema and load(action.schema, sent), current_call().conditions
+                return [Command("act", handlers.name, id or "", loaded, action, conditions)]
+
+            return handlers.execute(make, handlers.items.hooks.idempotency(sent, render))
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
@@ -297,20 +304,21 @@ class CollectionHandlers:
         """
         return self._create(self.body(JSON, most=MOST_TOGETHER), request.path)
 
-    def _create(
-        self, sent: Any, path: str, complete: Callable[[CollectionWriter], tuple[Filter, ...]] = lambda writer: ()
-    ) -> Reply:
+    def _create(self, sent: Any, path: str, complete: Callable[[Conditions], Conditions] | None = None) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.
 
         What was sent can be `complete` only later: not for a repetition, which gets the first response. That returns
-        the filters of the list at the path of the request, where new items are at this `path`.
+        the conditions of the list at the path of the request, where new items are at this `path`.
         """
-        writer, (owner, *_) = self.writer(), arguments().get(OWNER_QUERY, _NO_OWNER)
+        call, (owner, *_) = current_call(), arguments().get(OWNER_QUERY, _NO_OWNER)
 
-        def prepare() -> Write:
-            return writer.creation(sent, owner, at_list=True, filters=complete(writer))
+        def make() -> list[Command]:
+            conditions = complete(call.conditions) if complete else call.conditions
+            several = [(f"/{n}", each) for n, each in enumerate(sent)] if isinstance(sent, list) else [("", sent)]
+            more: Any = {"conditions": conditions, "owner": owner}
+            return [Command("create", self.name, body=each, pointer=pointer, **more) for pointer, each in several]
 
-        return self.write(writer, prepare, self.items.hooks.idempotency(sent, partial(self.created, path)))
+        return self.execute(make, self.items.hooks.idempotency(sent, partial(self.created, path)))
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -336,24 +344,21 @@ class CollectionHandlers:
     @returns(KEPT, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
-        sent, writer = self.body(JSON), self.writer()
-        return self.change(writer, partial(writer.update, id, writer.replace, sent))
+        return self.change("replace", id, JSON)
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, OWNER_PARAMETER, body=Body("{}Replacement"))
     @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
     def put_item(self, id: str) -> Reply:
         """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
-        sent, writer, (owner, *_) = self.body(JSON), self.writer(), arguments().get(OWNER_QUERY, _NO_OWNER)
-        return self.change(writer, partial(writer.update, id, writer.replace, sent, owner))
+        return self.change("upsert", id, JSON)
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)
     @returns(KEPT, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
-        sent, writer = self.body(MERGE_PATCH, JSON), self.writer()
-        return self.change(writer, partial(writer.update, id, writer.merge, sent))
+        return self.change("merge", id, MERGE_PATCH, JSON)
 
     @needs("write")
     @takes(*ITEM_CONDITIONS)
@@ -361,9 +366,10 @@ class CollectionHandlers:
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
         require_acceptable(JSON)
-        writer = self.writer()
-        writer.call.dependents = self.items.hooks.dependents()
-        return self.write(writer, partial(writer.deletion, id), IdempotencyRecord(_plain))
+        call = current_call()
+        call.dependents = self.items.hooks.dependents()
+        command = Command("delete", self.name, id, conditions=call.conditions)
+        return self.execute(lambda: [command], IdempotencyRecord(_plain))
 
 
 class ReferringHandlers(CollectionHandlers):
@@ -407,11 +413,11 @@ class ReferringHandlers(CollectionHandlers):
         sent = self.body(JSON, most=MOST_TOGETHER)
         several = sent if isinstance(sent, list) else [sent]
 
-        def complete(writer: CollectionWriter) -> tuple[Filter, ...]:
-            parent = self._parent(writer.call, id)
+        def complete(conditions: Conditions) -> Conditions:
+            parent = self._parent(current_call(), id)
             shown = self.parents.stored.id_of(parent)
             refer(self.parents, several, self.relation.field, shown, is_array=several is sent)
-            return (self._selection(parent),)
+            return conditions if conditions is NONE else conditions._replace(of=(self._selection(parent),))
 
         path = f"{request.path.rsplit('/', 3)[0]}/{self.resource.public_name}"
         return self._create(sent, path, complete)
@@ -439,24 +445,7 @@ class SecretItemHandlers(CollectionHandlers):
         response has. `store` is called with a transaction and these two, by name.
         """
         require_acceptable(JSON)
-        items, writer, sent = self.items, self.writer(), self.body(JSON) if id is None else None
-
-        def prepare() -> Write:
-            return Write(partial(work, make(sent, rfc3339(items.clock.time())) if id is None else None))
-
-        def work(new: tuple[Record, str] | None, transaction: Transaction, write: Write) -> Answer:
-            if new is None:
-                before = transaction.read(items.name, str(id))
-                writer.call.conditions.require(writer.tag(before), before.updated_at)
-                new = make(before, rfc3339(items.clock.time()))
-            else:
-                writer.require_list(transaction)
-            record, secret = new
-            store(transaction, record=record, secret=secret)
-            shown = exactjson.loads(items.stored.body(record))
-            return Answer(exactjson.dumps(shown | {"secret": secret}), writer.tag(record), id=record.id)
-
-        path = request.path if id is None else ""
+        sent, path = self.body(JSON) if id is None else None, request.path if id is None else ""
 
         def render(answer: Answer) -> Reply:
             reply = Reply(answer.body, headers={"Cache-Control": UNCACHED, "ETag": f'"{answer.tag}"'})
@@ -464,7 +453,26 @@ class SecretItemHandlers(CollectionHandlers):
                 reply.headers["Location"] = address_of(f"{path}/{answer.id}")
             return reply
 
-        return self.write(writer, prepare, items.hooks.idempotency(sent, render, secret=True))
+        items = self.items
+
+        def new() -> tuple[Record, str] | None:
+            return make(sent, rfc3339(items.clock.time())) if id is None else None
+
+        def work(unit: Unit, made: tuple[Record, str] | None) -> Answer:
+            to = unit.reader(items.name)
+            if made is None:
+                before = unit.transaction.read(items.name, str(id))
+                unit.call.conditions.require(to.tag(before), before.updated_at)
+                made = make(before, rfc3339(items.clock.time()))
+            else:
+                if unit.call.conditions is not NONE:
+                    unit.require_list(to, unit.call.conditions)
+            record, secret = made
+            store(unit.transaction, record=record, secret=secret)
+            shown = exactjson.loads(items.stored.body(record))
+            return Answer(exactjson.dumps(shown | {"secret": secret}), to.tag(record), id=record.id)
+
+        return self.perform(work, items.hooks.idempotency(sent, render, secret=True), new)
 
 
 def _plain(answer: Answer) -> Reply:

@@ -20,11 +20,11 @@ from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
-from restkeeper.resources.changes import Answer, Change
+from restkeeper.resources.changes import Answer, Change, IdempotencyRecord
 from restkeeper.resources.queries import Reader, one_of
 from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.writes import Write
+from restkeeper.resources.writes import Command, Unit
 from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
@@ -230,13 +230,13 @@ class WebhookHandlers(SecretItemHandlers):
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return self._change(id, partial(_replace, self._webhooks), self.body(JSON))
+        return self._change_item(id, partial(_replace, self._webhooks), self.body(JSON))
 
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
         patch = self.body(MERGE_PATCH, JSON)
         unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
-        return self._change(id, self._webhooks.merge, patch | unset)
+        return self._change_item(id, self._webhooks.merge, patch | unset)
 
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
@@ -294,12 +294,12 @@ class WebhookHandlers(SecretItemHandlers):
         """Queue a delivery by hand, once for each idempotency key: of the event, new or by its id, that is returned."""
         require_acceptable(JSON)
 
-        def work(transaction: Transaction, write: Write) -> Answer:
+        def work(unit: Unit, _: object) -> Answer:
+            transaction = unit.transaction
             number = transaction.queue_manually(id, event(transaction, transaction.read(self.name, id)))
             return Answer(exactjson.dumps(_represent(transaction.find_delivery(id, number))))
 
-        once = self.items.hooks.idempotency(None, lambda answer: _reply(answer.body))
-        return self.write(self.writer(), lambda: Write(work), once)
+        return self.perform(work, self.items.hooks.idempotency(None, lambda answer: _reply(answer.body)))
 
     def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
         record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)
@@ -310,19 +310,22 @@ class WebhookHandlers(SecretItemHandlers):
         require_none(faults)
         return record, new_secret()
 
-    def _change(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
+    def _change_item(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
         """Change a webhook. One that was valid by other settings can be paused as it is."""
 
-        def valid(before: Record, sent: JsonObject, **options: Any) -> Record:
-            after = change(before, sent, **options)
+        def work(unit: Unit, _: object) -> Answer:
+            to = unit.reader(self.name)
+            command = Command("replace", self.name, id, conditions=unit.call.conditions)
+            before = unit.read_to_change(to, command)
+            assert before is not None  # noqa: S101 - only an upsert can do without
+            after = change(before, sent, now=rfc3339(self.items.clock.time()), limits=self.items.limits)
             was, now = (exactjson.loads(each.body) for each in (before, after))
             is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version", "scopes"))
             if after is not before and (is_changed or now["status"] == "active"):
                 require_none(self._faults(now, pinned=was["api_version"]))
-            return after
+            return to.answer(unit.store(to, command, before, after))
 
-        writer = self.writer()
-        return self.change(writer, partial(writer.update, id, valid, sent))
+        return self.perform(work, IdempotencyRecord(self.reply))
 
     def _apply(self, transaction: Transaction, change: Change) -> None:
         """Store a change. Deliveries that wait are sent at once, if it may have repaired the webhook."""

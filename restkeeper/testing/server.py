@@ -9,16 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
-from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
-
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from restkeeper import exactjson
 from restkeeper.app import create_app
@@ -28,88 +24,22 @@ from restkeeper.features import files
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space, data_of, declared
-from restkeeper.web.application import SERVE, Application
+from restkeeper.web.application import Application
 
 __tracebackhide__ = True  # a failure is shown at the line of the test
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
-LOOK_SECONDS = 0.01
 LOG_BYTES = 64 * 1024
 MEMORY = "memory://"
-
-
-class _Handler(WSGIRequestHandler):
-    protocol_version = "HTTP/1.0"  # so that no thread waits for a client's next request
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.clients.add(self.connection)  # type: ignore[attr-defined]
-
-    def finish(self) -> None:
-        super().finish()
-        self.server.clients.discard(self.connection)  # type: ignore[attr-defined]
-
-    def make_environ(self) -> Any:
-        return super().make_environ() | self.server.variables  # type: ignore[attr-defined]
-
-    def log_request(self, *_: Any) -> None:
-        """Spaces note their requests."""
-
-    send_response = WSGIRequestHandler.send_response_only  # without a date: each response has that of its space
-
-
-class _Threads:
-    """Serves an application in threads of this process: one that accepts, and one for each connection."""
-
-    def __init__(self, app: Application) -> None:
-        self._app, self._is_open, self._listening = app, True, DefaultSelector()
-        self._accepting = Thread(target=self._accept, daemon=True)
-        self._accepting.start()
-
-    def serve(self, listeners: list[socket.socket], variables: dict[str, str]) -> Callable[[], None]:
-        """See `SERVE`."""
-        servers = []
-        for each in listeners:
-            with each:  # the server has a copy
-                host, port, *_ = each.getsockname()
-                server: Any = make_server(host, port, self._app, True, request_handler=_Handler, fd=each.fileno())
-            server.variables, server.clients = variables | {SERVE: self.serve}, set()
-            server.socket.settimeout(LOOK_SECONDS)  # a client can have left before it is accepted
-            servers.append(server)
-            self._listening.register(server, EVENT_READ, server)
-
-        def end() -> None:
-            for server in servers:
-                self._listening.unregister(server)
-                server.server_close()
-                for client in [*server.clients]:
-                    with suppress(OSError):
-                        client.shutdown(socket.SHUT_RDWR)
-
-        return end
-
-    def _accept(self) -> None:
-        while self._is_open:
-            for key, _ in self._listening.select(LOOK_SECONDS):
-                with suppress(OSError, ValueError):  # it was closed at this moment
-                    key.data.handle_request()
-
-    def close(self) -> None:
-        """End all."""
-        self._is_open = False
-        self._accepting.join()
-        for key in [*self._listening.get_map().values()]:
-            key.data.server_close()
-        self._listening.close()
 
 
 class LiveServer(Space):
     """A service for tests, with a new store in memory, and a space of it at its `url`. A context manager.
 
-    It is that of a folder, or of a JSON file, under gunicorn, on a free port of this machine; or, in a thread of this
-    process, one with these `resources`. With `in_process` there is no server, and what is in the folder is imported
-    here. `settings` are environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open
-    and has no rate limits. It ends with the process that started it, also if that is killed. Raises ValueError for a
+    It is that of a folder, or of a JSON file, under gunicorn, on a free port of this machine. With `in_process` there
+    is no server, and what is in the folder is imported here; nor with `resources`, of which the service is then.
+    `settings` are environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open and
+    has no rate limits. It ends with the process that started it, also if that is killed. Raises ValueError for a
     misspelt setting; if the server does not start, entering raises RuntimeError with its output.
     """
 
@@ -128,7 +58,7 @@ class LiveServer(Space):
         self._folder = Path(folder).resolve()
         self._command = [str(self._folder)] if is_file(str(folder)) else ["serve", "--no-reload", str(self._folder)]
         self._resources = resources
-        self._in_process = in_process
+        self._in_process = in_process or resources is not None
         self._app: Application | None = None  # if it is in this process
         self._settings = {"DATABASE_URL": MEMORY, "HOST": "127.0.0.1", "RATE_LIMIT": "off"}
         self._settings |= {name: str(value) for name, value in settings.items()}
@@ -164,14 +94,14 @@ class LiveServer(Space):
         return os.pread(output, LOG_BYTES, start).decode(errors="replace")  # `seek` would move where the server writes
 
     def __enter__(self) -> "LiveServer":
-        if self._in_process or self._resources is not None:
-            self._serve_here()
+        if self._in_process:
+            self._create()
         else:
             self._start()
         self.control = f"{self.url}/__harness__/spaces/{self.id}"
         return self
 
-    def _serve_here(self) -> None:
+    def _create(self) -> None:
         config = Config.from_env({"LOG_LEVEL": "error"} | self._settings)
         try:
             if self._resources is not None:
@@ -183,11 +113,6 @@ class LiveServer(Space):
         except SystemExit as end:  # the commands end so; a program of tests goes on
             raise RuntimeError(f"the service did not start: {end}") from None
         self.url = "http://localhost"
-        if not self._in_process:
-            serving, listener = _Threads(self._app), socket.create_server(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            serving.serve([listener], {})
-            self._running.callback(serving.close)
 
     def _call(self, method: str, path: str, value: Any) -> Any:
         """The JSON value of a response. Raises ValueError for a problem, and RuntimeError without a harness."""
@@ -198,7 +123,7 @@ class LiveServer(Space):
         for fault in exactjson.faults_in_values(value):  # some would be sent as null
             raise ValueError(f"{fault['pointer']}: {fault['detail']}")
         body, fields = exactjson.dumps(value), {"Content-Type": "application/json"}
-        if self._in_process and self._app:
+        if self._app:
             reply = self._app.test_client().open(path, self.url, method=method, data=body, headers=fields)
             status, text = reply.status_code, reply.get_data()
         else:

@@ -16,7 +16,7 @@ from restkeeper.web.application import Reply
 FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
 STUB = "restkeeper.stub"  # there: a function that returns what it meets where there is no route
 ROUTES = "restkeeper.routes"  # there: its route or None, and the stub that it has met
-SOCKETS = ("gunicorn.socket", "werkzeug.socket")  # there: the connection, unless the client is in this process
+SOCKET = "gunicorn.socket"  # there: the connection, unless the client is in this process
 ENDINGS = ("close", "drop_response", "cut_response", "reset", "stall")  # requests without a response
 ERRORS: dict[str, type[OSError]] = {"reset": ConnectionResetError, "stall": TimeoutError}
 
@@ -24,7 +24,7 @@ ERRORS: dict[str, type[OSError]] = {"reset": ConnectionResetError, "stall": Time
 def stalled(data: bytes, environ: dict[str, Any], pause: Callable[[], object]) -> Iterator[bytes]:
     """A content with a pause in the middle."""
     yield data[: len(data) // 2]
-    if client := environ.get("gunicorn.socket"):
+    if client := environ.get(SOCKET):
         client.flush()  # which gathers small contents
     pause()
     yield data[len(data) // 2 :]
@@ -39,7 +39,7 @@ def reply_to(app: Any, environ: dict[str, Any], fault: Declared | None) -> WsgiR
     if fault is None:
         return _served(app, environ)
     kind, is_partial = fault.kind, fault.kind in ("cut_response", "stall")
-    connection = next((environ[name] for name in SOCKETS if name in environ), None)
+    connection = environ.get(SOCKET)
     if kind == "fail_store" and fault.committed:
         WsgiResponse.from_app(app, environ | {FAULT: None}, buffered=True)
     reply = WsgiResponse()

@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker."""
-    text = "restkeeper(seed=…, random=…, webhooks=…, webhook_time=…, unmet=…): of the fixture `api`"
+    text = "restkeeper(seed=…, random=…, webhooks=…, unmet=…): of the fixture `api`"
     config.addinivalue_line("markers", text)
 
 
@@ -64,7 +64,7 @@ def _options(item: Any) -> dict[str, Any]:
     markers = list(item.iter_markers("restkeeper"))[::-1]
     options = {name: value for each in markers for name, value in each.kwargs.items()}
     if any(each.args for each in markers) or options.get("unmet") not in (None, "allow"):
-        text = "the marker restkeeper takes, each by its name, seed={…}, random=7, webhooks, webhook_time and unmet"
+        text = "the marker restkeeper takes, each by its name, seed={…}, random=7, webhooks and unmet"
         pytest.fail(text, pytrace=False)
     return options
 

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 from flask.testing import FlaskClient
 from openapi_spec_validator import validate
-from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+from standardwebhooks.webhooks import Webhook
 
 from restkeeper import Index, ItemSchema, JsonObject, LiveServer, Reference, Resource, Space, Text, create_app
 from restkeeper.config import Config
@@ -25,7 +25,6 @@ from restkeeper.errors import NotFound
 from restkeeper.features.harness import spaces as harness_spaces
 from restkeeper.features.harness import webhooks as harness_webhooks
 from restkeeper.features.harness.ports import Ports
-from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import LATEST, SPACE, SpaceClock, Spaces
 from restkeeper.storage.sqlite import store as sqlite_store
 from tests.endpoint import OK, serving
@@ -418,33 +417,17 @@ class TestState:
         assert found[0][0]["id"] != found[2][0]["id"]
 
     def test_ids_depend_on_creates_alone(self, server: LiveServer) -> None:
-        """Not on other requests, faults, webhooks, or the clock; nor on those that fail, or are done before."""
+        """Not on other requests, faults, webhooks, or the clock; nor on those that are done before."""
         with server.space(random=7) as one, server.space(random=7) as other:
             expected = [create(one, name).json["id"] for name in "ab"]
             subscribe(other, "user.created")
-            with pytest.raises(ValueError, match="#/seed/users/1"):
-                other.seed({"users": [{"name": "a"}, {"name": ""}]})
-            other.faults.drop_response("POST", "/users", skip=2, times=1)
-            for wrong, status in (({"name": ""}, 422), ([{"name": "a"}] * 2, 409)):
-                assert other.client.post("/users", json=wrong).status_code == status
+            other.faults.drop_response("POST", "/users", times=1)
             with pytest.raises(ConnectionAbortedError):
                 create(other, "a", **KEY)
-            assert create(other, "a", **KEY).json["id"] == expected[0] and create(other, "a").status_code == 409
+            assert create(other, "a", **KEY).json["id"] == expected[0]
             other.client.get("/users"), other.clock.advance(hours=5), other.faults.delay("GET", "*", 0, 0.001)
             names(other), other.clock.set("1999-01-01T00:00:00Z")
             assert create(other, "b").json["id"] == expected[1] > expected[0]
-
-    def test_ids_of_creates_at_the_same_time(self, spaces: Spaces) -> None:
-        """Each is another one; that of a failed one is given again when nothing goes on any more."""
-        space = spaces.create(seed=7)
-        with spaces.using(space) as instance:
-            given = [instance.service.hooks.new_id() for _ in range(3)]
-            store, (user,) = instance.store, seed(instance.service, {"users": [{"name": "Anna"}]}).values()
-            assert user == 1 and len({*given}) == 3
-            with spaces.using(space):
-                pass
-            assert instance.service.hooks.new_id() > max(given)
-        assert instance.service.hooks.new_id() > max(given) and store.count("users") == 1
 
 
 class TestClock:
@@ -515,7 +498,7 @@ class TestClock:
             assert [sent.status for sent in each.webhooks.deliveries()] == [500]
         assert space.clock.advance(hours=75) == datetime(2026, 1, 4, 3, tzinfo=UTC)
         sent = space.webhooks.deliveries()
-        assert [each.status for each in sent] == [500, 500, 200] and all(each.verified for each in sent)
+        assert [each.status for each in sent] == [500, 500, 200]
         assert len({each.headers["webhook-id"] for each in sent}) == 1
         first, second, third = (int(each.headers["webhook-timestamp"]) for each in sent)
         assert 5 <= second - first <= 10 and 300 <= third - second <= 600
@@ -1061,7 +1044,7 @@ class TestWebhooks:
         """Also those from before the first wait, and with a signature."""
         create(space, "Anna")
         sent = space.webhooks.wait("user.created", within=2)
-        assert (sent.body["data"]["name"], sent.status, sent.verified) == ("Anna", 200, True)
+        assert (sent.body["data"]["name"], sent.status) == ("Anna", 200)
         with pytest.raises(AssertionError, match="no delivery of order.created in 0.01 s; there are: "):
             space.webhooks.wait("order.created", within=0.01)
         assert other.webhooks.deliveries() == []
@@ -1128,7 +1111,6 @@ class TestWebhooks:
         sent = space.webhooks.deliveries()
         found = {(each.type, each.url, each.status) for each in sent}
         assert found == {("user.created", url, None), ("order.created", url, None), ("order.created", HOOK, 200)}
-        assert all(each.verified for each in sent)
 
     def test_responses_in_place_of_an_endpoint(self, server: LiveServer) -> None:
         """One on this machine does not get what has such a response, but the next attempt."""
@@ -1138,36 +1120,18 @@ class TestWebhooks:
             assert [sent.status for sent in space.webhooks.deliveries()] == [500, 200]
             assert len(endpoint.requests) == 1
 
-    @pytest.mark.parametrize("of", ["real", "space"])
-    def test_what_a_receiver_verifies(self, server: LiveServer, of: str) -> None:
+    def test_what_a_receiver_verifies(self, server: LiveServer) -> None:
         """With its own clock, also after the space's has moved, and while a former secret still signs."""
-        with serving(OK) as endpoint, server.space(webhook_time=of) as space:
+        with serving(OK) as endpoint, server.space() as space:
             space.clock.freeze("2031-01-01T00:00:00Z")
             hook = space.client.post("/api/v1/webhooks", json={"url": endpoint.url}).json
             rotated = space.client.post(f"/api/v1/webhooks/{hook['id']}/rotate").json
             create(space, "Anna")
-            assert space.webhooks.wait("user.created").verified
+            space.webhooks.wait("user.created")
             head, _, body = endpoint.requests[0].decode().partition("\r\n\r\n")
             sent = {name.lower(): value for name, value in (line.split(": ", 1) for line in head.splitlines()[1:])}
-            assert (int(sent["webhook-timestamp"]) == space.clock.now.timestamp()) == (of == "space")
             for secret in (hook["secret"], rotated["secret"]):
-                with nullcontext() if of == "real" else pytest.raises(WebhookVerificationError, match="too new"):
-                    Webhook(secret).verify(body, sent)
-
-    def test_one_that_a_receiver_would_refuse(self, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Its time is not the receiver's, or its signature not valid: a test that waits for it fails."""
-        signed = harness_webhooks.signed
-        with serving(OK) as endpoint:
-            space.client.post("/api/v1/webhooks", json={"url": endpoint.url})
-            changed = {
-                "signed": lambda *given, **now: signed(*given, **now) | {"webhook-id": "other"},
-                "TOLERANCE": -1.0,
-            }
-            for name, value in changed.items():
-                with monkeypatch.context() as patch, pytest.raises(AssertionError, match="a receiver would refuse"):
-                    patch.setattr(harness_webhooks, name, value)
-                    create(space, name), space.webhooks.wait("user.created")
-            create(space, "Anna"), space.webhooks.wait("user.created")
+                Webhook(secret).verify(body, sent)
 
     def test_a_wait_changes_no_id(self, server: LiveServer) -> None:
         """The webhook that it makes is not of the test."""

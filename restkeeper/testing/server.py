@@ -71,8 +71,7 @@ class LiveServer(Space):
     def space(self, *, seed: Any = None, random: int | None = None, **options: str) -> Space:
         """A service of its own in this server, for one test: with these items, see `Space.seed`.
 
-        With `random`, ids and faults are always the same. With `webhooks="at once"` they are sent by themselves, and
-        with `webhook_time="space"` signed with the time of the space, also for endpoints on this machine. Raises
+        With `random`, ids and faults are always the same. With `webhooks="at once"` they are sent by themselves. Raises
         ValueError for what cannot be, and RuntimeError without a server that has spaces.
         """
         wanted = {"seed": data_of(seed or {}), "random": random, **options}

@@ -32,6 +32,7 @@ MOST_CONTENT = 256 * 1024  # bytes, or characters, of a response that is declare
 MOST_FIELDS = 100  # of a header, or parameters of a query
 MOST_VALUE = 8190  # characters of a parameter
 MOST_STEPS = 100
+WHEN = ("when waited for", AT_ONCE)  # webhooks are sent
 OF_RESPONSES = {"status", "detail", "text", "json", "bytes", "content_type", "headers", "retry_after"}
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
 _OF_SERVER = (
@@ -59,10 +60,6 @@ def _text(about: str = "", *rules: Any, **options: Any) -> fields.String:
 def _number(low: float, high: float, about: str = "", kind: Any = fields.Integer, **options: Any) -> Any:
     options |= {"strict": True} if kind is fields.Integer else {}
     return kind(validate=Range(low, high), metadata={"description": about}, **options)
-
-
-def _choice(default: str, other: str, about: str) -> fields.String:
-    return _text(about, OneOf([default, other]), load_default=default)
 
 
 def _dict(values: fields.Field[Any], about: str = "", name: Any = None, **options: Any) -> fields.Dict:
@@ -128,8 +125,7 @@ class NewSpaceSchema(SeedSchema):
     """What a space begins with."""
 
     random = _number(0, 2**53, "Ids and faults follow from it, whatever the clock shows.", **_OPTIONAL)
-    webhooks = _choice("when waited for", AT_ONCE, "When they are sent: also when a clock is moved.")
-    webhook_time = _choice("real", "space", "The time in the signatures that endpoints on this machine get.")
+    webhooks = _text("When they are sent: also when a clock is moved.", OneOf(WHEN), load_default=WHEN[0])
 
 
 _NEW_SPACE = NewSpaceSchema()
@@ -302,10 +298,10 @@ class DeliveryQuery(Schema):
 
 
 class DeliverySchema(Schema):
-    """A message to a webhook; `verified` is whether a receiver accepts its signature, and the time in it."""
+    """A message to a webhook, and the status of the response."""
 
     type, url, headers, body = fields.String(), fields.String(), _dict(fields.String()), fields.Raw()
-    number, verified, status = fields.Integer(), fields.Boolean(), fields.Integer(allow_none=True)
+    number, status = fields.Integer(), fields.Integer(allow_none=True)
 
 
 class ResponsesSchema(_Schema):

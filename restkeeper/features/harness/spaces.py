@@ -25,10 +25,9 @@ from restkeeper.features.harness.journal import Journal
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.replies import FAULT, ROUTES, STUB, answer, reply_to, stalled
 from restkeeper.features.harness.webhooks import Catcher
-from restkeeper.resources.changes import Change
 from restkeeper.service import Service, service_of
-from restkeeper.storage.base import MemoryStore, Transaction
-from restkeeper.storage.errors import RecordNotFound, StoreUnavailable
+from restkeeper.storage.base import MemoryStore
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import Application, Serve
 
 SPACE = "restkeeper.space"  # in the WSGI environment: the id of the space, of a request on a connection to its port
@@ -81,41 +80,21 @@ class SpaceClock:
 
 
 class Ids:
-    """The ids of new items: each a UUIDv7 of the service's time, in order. With a seed they are always the same.
-
-    The number of an id that no item has got, since its creation failed, is given again.
-    """
+    """The ids of new items: each a UUIDv7 of the service's time, in order. With a seed they are always the same."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         service.hooks.new_id = self._new_id
-        service.hooks.on_change.append(self._note)
 
     def begin(self, seed: int | None) -> None:
         """Give the first one next."""
         self._seed, self._numbers = seed, count(1)
-        self._given: list[tuple[int, str]] = []  # since `settle`
-        self._written: dict[str, str] = {}  # their collections, also if that was rolled back
-
-    def settle(self) -> None:
-        """Give the last ones again that no item has. Meanwhile there are no requests."""
-        for number, id in sorted(self._given, reverse=True):
-            with suppress(KeyError, RecordNotFound):
-                self._service.store.read(self._written[id], id)
-                break
-            self._numbers = count(number)
-        self._given, self._written = [], {}
 
     def _new_id(self) -> str:
         number, now, random = next(self._numbers), self._service.clock.time(), None
         if self._seed is not None:
             now, random = EARLIEST, Random(f"{self._seed} {number}").getrandbits(62)  # noqa: S311 - no secret
-        id = uuid7(int(now * 1e6) * 1000 + number * ID_NANOSECONDS, random)
-        self._given.append((number, id))
-        return id
-
-    def _note(self, transaction: Transaction, change: Change) -> None:
-        self._written[change.record.id] = change.representation.name
+        return uuid7(int(now * 1e6) * 1000 + number * ID_NANOSECONDS, random)
 
 
 class Instance:
@@ -154,11 +133,10 @@ class Space:
 
     port: int | None = None
 
-    def __init__(self, id: str, spaces: "Spaces", seed: int | None, instance: Instance, **options: str) -> None:
+    def __init__(self, id: str, spaces: "Spaces", seed: int | None, instance: Instance, webhooks: str = "") -> None:
         self.id = id
         self._spaces = spaces
         self._seed = seed
-        self._options = options  # `webhooks` and `webhook_time`, see control.NewSpaceSchema
         self._snapshots: dict[str, Any] = {}
         self._numbers = count(1)  # of what is declared; a reset does not begin anew
         self._news = Event()  # after each request
@@ -166,14 +144,14 @@ class Space:
         self.close: Callable[[], None] = lambda: None
         self.instance: Instance | None  # None after its end
         self.begin(instance)
-        if options.get("webhooks") == AT_ONCE:
+        if webhooks == AT_ONCE:
             Thread(target=self._deliver_at_once, name="deliver", daemon=True).start()  # a greenlet, by gevent
 
     def begin(self, instance: Instance) -> None:
         """Be as it was at first, with this instance, which is empty. Snapshots stay."""
         self.instance = instance
         self.faults = Faults(self._seed, instance.app, self._numbers)
-        self.catcher = Catcher(instance.service, self.faults, self._options.get("webhook_time", "real"))
+        self.catcher = Catcher(instance.service, self.faults)
         self.clear_requests(instance)
         self._request_ids = Random(self._seed)  # noqa: S311 - no secret
         instance.ids.begin(self._seed)
@@ -312,8 +290,6 @@ class Spaces:
         finally:
             with self._lock:
                 instance.busy -= 1
-                if not instance.busy:
-                    instance.ids.settle()
 
     def _take(self) -> Instance:
         with self._lock:

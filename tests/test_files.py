@@ -107,7 +107,7 @@ def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "n is no array or object, and is not served",
         "tags has other values than objects, and can only be read",
         "mixed has other values than objects, and can only be read",
-        "posts: of items with the same id the first is served, without 1 that come after it",
+        "posts: of items with the same id the first is served; 1 after it are deleted with it",
     ]
     text = served.client.get("/posts").text
     assert '"x":1e999,"y":99999999999999999999,"z":"\\u0000","deep":[[' in text
@@ -127,17 +127,17 @@ def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[s
     "text",
     [
         '{"a": {"x": 1, "b": 2}, "a": [{"id": 1}], "b": {"y": 1}}',
+        '{"a": 12, "a": 1}',
+        '{"b": {}, "a": [], "b": {}, "b": {}}',
         '{"b": 12, "a": [],\n\n "b": {"y": 1}, "a": [{"id": 1}], "b": {"y": 1}}\n',
         '\ufeff{"a": [{"id": 2}], "a": [{"id": 1}], "b": "é", "b": {"y": 1}}',
     ],
 )
-def test_of_a_name_that_is_there_twice_the_last_is_served(tmp_path: Path, text: str) -> None:
-    """As JSON.parse has it; the others stay in the file."""
-    served = serve(tmp_path, text)
-    assert "a is there twice: the last one is served" in read_file(served.file).content.left
-    assert (served.get("/a"), served.get("/b")) == ([{"id": 1}], {"y": 1})
-    assert served.client.patch("/a/1", json={"id": 1, "n": 2}).status_code == 200
-    assert served.file.read_text() == text.replace('{"id": 1}', '{"id": 1, "n": 2}')
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path, text: str) -> None:
+    """With its place: nobody could say which one is meant."""
+    (file := tmp_path / "db.json").write_text(text)
+    with pytest.raises(FileError, match=r"^db.json:\d:\d+: '[ab]' is there twice$"):
+        read_file(file)
 
 
 def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> None:
@@ -320,43 +320,37 @@ def twins(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     return serve(tmp_path, TWINS, saved=request.param != "never")
 
 
-def test_a_deletion_leaves_the_others_with_its_id(twins: Served) -> None:
-    """The next one is served then, where it stands in the file, and is an event; both go by two deletions."""
+def test_a_deletion_deletes_all_with_its_id(twins: Served) -> None:
+    """Also those that were never served."""
     assert twins.client.delete("/posts/2?_dependent=comments").json["title"] == "b"
-    posts = [{"title": "a", "id": 1}, {"title": "c", "id": "2"}, {"title": "d", "id": 3}]
-    assert twins.get("/posts") == posts and twins.get("/posts/2") == posts[1]
-    assert twins.get("/comments") == [{"text": "y", "postId": 3, "id": 1}]
-    events = [(each["type"], each["data"].get("title")) for each in twins.get("/_/events")]
-    assert ("post.created", "c") in events
+    assert twins.get("/posts") == [{"title": "a", "id": 1}, {"title": "d", "id": 3}] and twins.get("/comments") == []
+    assert twins.client.delete("/posts/2").status_code == 404
     twins.run()
     if twins.saved._is_saved:
         lines = TWINS.splitlines(keepends=True)
-        assert twins.file.read_text() == "".join(lines[:2] + lines[3:8] + lines[9:])
-    assert twins.client.delete("/posts/2").json["title"] == "c" and twins.client.delete("/posts/2").status_code == 404
+        assert twins.file.read_text() == "".join([*lines[:2], *lines[3:4], *lines[5:7], '  "comments": []\n}\n'])
 
 
 def test_an_id_that_is_created_again_is_that_of_the_new_item(twins: Served) -> None:
-    """In one transaction with its deletion, beside another one in the file with this id, which stays."""
+    """In one transaction with its deletion: the last one, in the place of all that had this id."""
     operations = [
         {"method": "DELETE", "path": "/posts/2"},
         {"method": "POST", "path": "/posts", "body": {"title": "new", "id": 2}},
     ]
     assert twins.client.post("/_/batch", json={"operations": operations}).status_code == 200
     twins.run()
-    assert [each["title"] for each in twins.get("/posts")] == ["new", "a", "d"]
+    assert [each["title"] for each in twins.get("/posts")] == ["a", "d", "new"]
     if twins.saved._is_saved:
-        assert [each["title"] for each in twins.data["posts"]] == ["new", "a", "c", "d"]
+        assert [each["title"] for each in twins.data["posts"]] == ["a", "d", "new"]
 
 
 def test_an_edit_beside_a_deletion_that_is_not_saved_yet(twins: Served) -> None:
-    """No item of the file is doubled, or lost."""
+    """No item of the file is doubled, or there again."""
     twins.client.delete("/posts/2")
     data = json.loads(TWINS if not twins.saved._is_saved else twins.file.read_text())
     data["posts"].append({"title": "e", "id": 5})
     twins.file.write_text(json.dumps(data))
     twins.run()
-    assert [each["title"] for each in twins.get("/posts")] == ["a", "c", "d", "e"]
-    twins.client.delete("/posts/2")
     assert [each["title"] for each in twins.get("/posts")] == ["a", "d", "e"]
 
 

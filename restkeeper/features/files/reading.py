@@ -91,9 +91,10 @@ class Content(NamedTuple):
 
     `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
     served. The `source` is the text that was read of the `file`, and in it `spans` has where each member begins and
-    ends; those in `changed` have others now. `id_name` is what the id of an item is called. `twins` has
-    the numbers of the items that are not served because of others before them with the same ids: by name, and by the
-    key of these. `ids` has what ids there are, see `id_kind`, and `arrays` those that have other values than objects.
+    ends; those in `changed` have others now. `id_name` is what the id of an item is called. `twins` has the numbers of
+    the items that are not served because of others before them with the same ids, and are deleted with these: by name,
+    and by their key. `ids` has what ids there are, see `id_kind`, and `arrays` those that have other values than
+    objects.
     """
 
     members: dict[str, Texts | Buffer]
@@ -158,9 +159,9 @@ class Content(NamedTuple):
         return self._replace(members={**self.members, **copies}, changed={*self.changed})
 
     def set(self, name: str, key: str, text: Buffer | None) -> bool:
-        """Set an item, or delete it; returns whether this changes anything. The key of a singleton is its name.
+        """Set an item, or delete all with its id; returns whether this changes anything.
 
-        Once the item is deleted, the next one with its id is served.
+        The key of a singleton is its name.
         """
         if name not in self.kinds or is_equal(had := self.item(name, key), text):
             return False
@@ -168,16 +169,10 @@ class Content(NamedTuple):
         texts: Any = self.collections.get(name, self.members)
         if text is not None:
             texts[key] = self._written(name, text, had)
-        elif (number := self.next_with(name, key)) is None:
-            del texts[key]
         else:
-            self.members[name] = {key if at == number else at: text for at, text in texts.items() if at != key}
+            for each in (key, *self.twins[name].get(key, ())):
+                texts.pop(each, None)
         return True
-
-    def next_with(self, name: str, key: str) -> int | None:
-        """The number of the item that is served once the one with this key is deleted: the next one with its id."""
-        texts: Any = self.members.get(name)
-        return next((number for number in self.twins.get(name, {}).get(key, ()) if number in texts), None)
 
     def text(self) -> Iterator[bytes]:
         """The text of the file."""
@@ -251,14 +246,13 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
     try:
         data.decode()
         found = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
-        spans, twice = _spans(data, found)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
+    spans = _spans(data, found, name)
     members: dict[str, Texts | Buffer] = {}
     kinds, left = dict[str, str](), list[str]()
     styles, changed, arrays = dict[str, ArrayStyle](), set[str](), dict[str, Buffer]()
     twins, ids = dict[str, dict[str, list[int]]](), dict[str, Set[str]]()
-    left += [f"{shortened(key)} is there twice: the last one is served" for key in sorted(twice)]
     for key in spans:
         members[key] = text = found[key]
         if reason := unserved(key):
@@ -287,29 +281,21 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
     return Content(members, kinds, left, layout, data, name, id_name, spans, changed, twins, ids, arrays)
 
 
-def _spans(data: bytes, found: Mapping[str, Buffer]) -> tuple[dict[str, tuple[int, int]], set[str]]:
-    """Where the value of each name begins and ends, in their order, and which names are there twice.
+def _spans(data: bytes, found: Mapping[str, Buffer], file: str) -> dict[str, tuple[int, int]]:
+    """Where the value of each name begins and ends, in their order. Raises FileError for a name that is there twice.
 
-    Of these it is the last value, which the parser has found, too.
+    The parser has found the last value of such a name.
     """
-    spans, end, twice = dict[str, tuple[int, int]](), len(BOM) * data.startswith(BOM), set[str]()
-    for key, value in found.items():
-        begin = _MEMBER.match(data, end)
-        if not begin or json.loads(begin[1]) != key or not data.startswith(bytes(value), begin.end()):
-            break
-        end = begin.end() + len(bytes(value))
-        spans[key] = begin.end(), end
-    if not found or data[end:].strip() == b"}":
-        return spans, twice
-    decoder, text = json.JSONDecoder(parse_int=str, parse_float=str), data.decode("latin-1")  # a character is a byte
-    spans, end = {}, len(BOM) * data.startswith(BOM)
+    spans, end, key = dict[str, tuple[int, int]](), len(BOM) * data.startswith(BOM), ""
     while begin := _MEMBER.match(data, end):
-        _, end = decoder.raw_decode(text, begin.end())
         key = json.loads(begin[1])
-        twice |= {key} & spans.keys()
-        spans.pop(key, None)
+        if key in spans or not data.startswith(value := bytes(found[key]), begin.end()):
+            break
+        end = begin.end() + len(value)
         spans[key] = begin.end(), end
-    return spans, twice
+    if found and data[end:].strip() != b"}":
+        raise fault_at(data, file, begin.start(1) if begin else end, f"{shortened(key)!r} is there twice")
+    return spans
 
 
 def _require_characters(data: bytes, name: str) -> None:
@@ -375,7 +361,7 @@ def _items(
             twins.setdefault(key, []).append(number)
         texts[number if is_large or is_twice else key] = element
     if twice := sum(map(len, twins.values())):
-        left.append(f"{name}: of items with the same id the first is served, without {twice} that come after it")
+        left.append(f"{name}: of items with the same id the first is served; {twice} after it are deleted with it")
     if large:
         left.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")
     is_given = None in keys

@@ -182,8 +182,7 @@ class SavedFile:
             if not (is_equal(now, former) or is_equal(now, text)):
                 shown = "its deletion" if now is None else shortened(" ".join(bytes(now).decode().split()))
                 say(f"{self._path.name}: {name}/{id_of(key)} was changed by a request, too; not taken: {shown}")
-            twin = edited.next_with(name, key)  # which a deletion has uncovered here
-            edited.set(name, key, None if twin is not None and is_equal(edited.collections[name][twin], text) else text)
+            edited.set(name, key, text)
             self._unsaved[name, key] = now
         return edited
 
@@ -252,47 +251,22 @@ class SavedFile:
         content, is_now = self.content, self._is_small and self._is_saved
         if self._is_serving:  # what was edited in the file is in it
             self._changed.clear()
-        while self._changed:  # also by functions that are called when a deletion uncovers an item
-            content = self._with_changed(transaction, content, is_now)
-        if content is not self.content and is_now:
-            self._replace(content, self.stamp)
-        self.content = content
-
-    def _with_changed(self, transaction: Transaction, content: Content, is_now: bool) -> Content:
-        """A content with what a transaction has changed: another one if it is written now, or uncovers items."""
         changed, self._changed = self._changed, {}
-        edits = [edit for key, deleted in changed.items() for edit in self._edits(transaction, content, *key, deleted)]
+        edits = [edit for key, deleted in changed.items() for edit in self._edits(transaction, *key, deleted)]
         if edits and self._reason:
             raise self._reason
-        twins = {(name, key) for name, key, text in edits if text is None and content.next_with(name, key) is not None}
-        stay = {(name, key) for name, key, text in edits if text is not None} & twins  # they were created again
-        if edits and (is_now or twins):
+        if edits and is_now:
             content = content.copy({name for name, _, _ in edits})
         for name, key, text in edits:
             former = content.item(name, key)
-            is_gone = text is None and (name, key) in stay  # the new item takes its place, before others with this id
-            if not is_gone and content.set(name, key, text) and not is_now:
+            if content.set(name, key, text) and not is_now:
                 self._unsaved.setdefault((name, key), former)
-        for name in dict(twins):
-            keys = [key for key, _ in content.items(name)]
-            for key in keys[next(at for at, key in enumerate(keys) if (name, key) in twins) :]:
-                if (name, key) in twins - stay:
-                    self._uncover(transaction, cast(FileItems, self._stored[name]), key, content)
-                else:
-                    self._move(transaction, name, key)
-        return content
+        if content is not self.content:
+            self._replace(content, self.stamp)
+            self.content = content
 
-    def _uncover(self, transaction: Transaction, stored: FileItems, key: str, content: Content) -> None:
-        """Serve an item as it stands in the file: the one before it with the same id was deleted."""
-        text = content.item(stored.resource.public_name, key)
-        assert text is not None  # noqa: S101 - a twin has taken this key
-        after = stored.of_file(key, text, rfc3339(self._service.clock.time()))
-        change = Change.now(stored, None, after, self._service.clock, of_program())
-        self._service.hooks.write(transaction, change)
-        self._service.hooks.announce(transaction, change)
-
-    def _edits(self, transaction: Transaction, content: Content, name: str, key: str, was_deleted: bool) -> list[Edit]:
-        """What is to be set in a content for an item, as it is in the store now."""
+    def _edits(self, transaction: Transaction, name: str, key: str, was_deleted: bool) -> list[Edit]:
+        """What is to be set in the content for an item, as it is in the store now."""
         stored = self._service.representations.get(name)
         if stored is None:
             return []  # of a feature, such as a key
@@ -303,7 +277,7 @@ class SavedFile:
         key = name if is_single else key
         if was_deleted and text is not None and not is_single:  # what was then created again is the last one
             return [(name, key, None), (name, key, text)]
-        return [] if is_equal(content.item(name, key), text) else [(name, key, text)]
+        return [] if is_equal(self.content.item(name, key), text) else [(name, key, text)]
 
     def _save_rest(self) -> bool:
         """Save changes of a large file. While that fails, others are refused.

@@ -886,8 +886,8 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
         server.end(signal.SIGKILL)
     posts = json.loads(file.read_bytes())["posts"]
     assert len(posts) == 32 and posts[0]["views"] == 101
-    left = file.with_name(".db.json.0123abcd.tmp")
-    left.write_text("half of one")
+    for end in ("tmp", "former"):
+        file.with_name(f".db.json.{end}").write_text("half of one")
     with running(file) as server:
         assert server.send("GET", "/posts").json() == posts
         assert server.send("POST", "/posts", {"title": "Last", "views": 1}).status == 200

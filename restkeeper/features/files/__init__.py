@@ -12,7 +12,6 @@ from pathlib import Path
 from signal import SIGTERM
 from threading import Thread
 
-import msgspec
 from flask import Blueprint, Request
 
 from restkeeper.clock import in_turns
@@ -25,11 +24,9 @@ from restkeeper.features.files.options import install
 from restkeeper.features.files.reading import Content, FileError, Stamp, stamp_of
 from restkeeper.features.files.saving import (
     LOOK_SECONDS,
-    SMALL,
     SavedFile,
     apart,
     can_be_replaced,
-    delete_temporaries,
     fill,
     say,
 )
@@ -140,8 +137,11 @@ def _application_of(
             f"{path.name}: {', '.join(counts) or _EMPTY}",
             *lines,
             *_about_lists(file.content),
-            *(_about_saving(file) if is_saved else ()),
         ]
+        if is_saved and not can_be_replaced(path):
+            found.append(
+                f"{path.name} is mounted, or its folder is read-only: a crash while it is written can damage it"
+            )
         if not options.quiet:
             say(*found)
     return app
@@ -207,19 +207,9 @@ def _about_lists(content: Content) -> Iterator[str]:
     """What the start says of lists that do not have all items."""
     items, size = LISTS["page_limit"], LISTS["page_bytes"]
     for name in content.collections:
-        texts, (begin, end) = [text for _, text in content.items(name)], content.spans[name]
-        is_long = end - begin > size and sum(len(msgspec.json.format(bytes(each), indent=-1)) for each in texts) > size
-        if len(texts) > items or is_long:
+        begin, end = content.spans[name]
+        if len(content.items(name)) > items or end - begin > size:
             yield f"{name}: a list has at most {items:,} items and {size >> 20} MiB: its Link has the next, and /db all"
-
-
-def _about_saving(file: File) -> Iterator[str]:
-    """What the start says of how changes are saved. Deletes what a killed process has left of a write."""
-    delete_temporaries(file.data)
-    if len(file.content.source) >= SMALL:
-        yield "changes are saved within a second, and at the end"
-    if not can_be_replaced(file.data):
-        yield f"{file.data.name} is mounted, or its folder is read-only: a crash while it is written can damage it"
 
 
 def _synchronize(saved: SavedFile) -> None:

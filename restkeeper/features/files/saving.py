@@ -5,16 +5,13 @@ What others have saved is served before the next change, which is then done on i
 """
 
 import errno
-import glob
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from secrets import token_hex
 from stat import S_IMODE
 from typing import IO, Any, TypeVar, cast
 
@@ -350,7 +347,9 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if in_place:
         return _write_in_place(target, data) if stamp_of(path) in ((), stamp) else ()
-    temporary, former = (target.with_name(f".{target.name}.{token_hex(4)}.tmp") for _ in range(2))
+    temporary, former = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "former"))
+    for each in (temporary, former):
+        each.unlink(missing_ok=True)  # of a process that was killed: no other one writes, see `serve._lock`
     try:
         with temporary.open("xb") as file:
             if access:
@@ -400,15 +399,6 @@ def _overwrite(file: IO[bytes], data: bytes) -> None:
     file.truncate()
     file.flush()
     os.fsync(file.fileno())
-
-
-def delete_temporaries(path: Path) -> None:
-    """Delete what a killed process has left of a write."""
-    target = Path(os.path.realpath(path))
-    for each in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
-        if re.fullmatch(r"[0-9a-f]{8}", each.suffixes[-2].removeprefix(".")):
-            with suppress(OSError):
-                each.unlink()
 
 
 def _by_member(service: Service) -> dict[str, StoredRepresentation]:

@@ -12,7 +12,6 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import click
@@ -83,50 +82,17 @@ def serve_folder(folder: Path, no_reload: bool) -> None:
     _serve(partial(load_application, folder), watched=folder if reloads else None)
 
 
-_CORS = "leave it out: pages of this machine may read the responses, and CORS_ORIGINS allows others"
-INSTEAD = {  # of options of json-server that there are not
-    **dict.fromkeys(("--middlewares", "-m"), "write functions and routes in routes.py, beside the file"),
-    **dict.fromkeys(("--snapshots", "-S"), "copy the file: it always has the present items"),
-    **dict.fromkeys(("--config", "-c"), "write the options in a script, such as one of package.json"),
-    **dict.fromkeys(("--no-cors", "--nc"), _CORS),
-    "-h": "write -H for the host, and --help for the options",
-    **dict.fromkeys(("--no-gzip", "--ng"), "leave it out: responses are not compressed"),
-}
-_ABOUT = "docs/json-server.md has a table of such options"
-
-
 class _FileCommand(click.Command):
-    """A command that names what there is instead of an option of json-server."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if instead := INSTEAD.get(error.option_name):
-                raise click.UsageError(f"{error.message.rstrip('.')}: {instead}; {_ABOUT}", ctx) from None
-            raise
-
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Without the name of the command, which nobody writes."""
         formatter.write_usage((ctx.parent or ctx).command_path, " ".join(self.collect_usage_pieces(ctx)))
-
-
-class _Source(click.Path):
-    """A path of a file; no program or address that makes one."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        if str(value).startswith(("http://", "https://")):
-            self.fail(f"{value}: save it first: curl -o db.json {quote(str(value))}; {_ABOUT}", param, ctx)
-        if str(value).lower().endswith((".js", ".cjs", ".mjs", ".ts")):
-            self.fail(f"{value}: let it write a file first, with JSON.stringify; {_ABOUT}", param, ctx)
-        return super().convert(value, param, ctx)
 
 
 _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 @click.command("FILE", cls=_FileCommand)
-@click.argument("file", type=_Source(path_type=Path, dir_okay=False, exists=True))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--port", "-p", type=click.IntRange(0, 65535), help="The port, by default PORT or 3000; 0: any free one.")
 @click.option("--host", "-H", help="The address to listen on; another one than this machine's needs AUTH.")
 @click.option("--no-save", is_flag=True, help="Leave the file as it is: changes are in memory.")
@@ -167,7 +133,10 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 def serve_file(
     file: Path, port: int | None, host: str | None, no_save: bool, routes: Path | None, watch: bool, **options: Any
 ) -> None:
-    """Serve a JSON FILE: its arrays are collections, its objects single items. See docs/prototyping.md."""
+    """Serve a JSON FILE: its arrays are collections, its objects single items. See docs/prototyping.md.
+
+    What there is instead of other options of json-server is in docs/json-server.md.
+    """
     file = file.absolute()
     given = {"PORT": port, "HOST": host}
     os.environ |= {name: str(value) for name, value in given.items() if value is not None}

@@ -158,7 +158,7 @@ def deliverer_to(sent: Sent, app: Application) -> Deliverer:
         sent.append((url[-2:], own(json.loads(body)["data"])))
         return DeliveryResult(204, "", None)
 
-    deliverer._send = send
+    deliverer.send = send
     return deliverer
 
 

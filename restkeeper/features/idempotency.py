@@ -7,14 +7,12 @@ with errors are not stored.
 """
 
 import re
-import time
 import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -50,7 +48,7 @@ def install(app: Application, service: Service) -> None:
     config, now = service.config, service.clock.time
     revisions = [(each.name, revision) for each in service.resources for revision in each.revisions.values()]
     private = {f"{name}.{field}": scope for name, one in revisions for field, scope in one.private.items()}
-    policy = Idempotency(config.idempotency_ttl, required=config.idempotency == "required", private=private, now=now)
+    policy = Idempotency(config.idempotency_ttl, config.idempotency == "required", private, now)
     service.hooks.idempotency = policy.record
     service.lookup.plans.append(response_key)
     service.contributions.extend(_contributions(config))
@@ -103,6 +101,7 @@ def _contributions(config: Config) -> Iterator[Contribution]:
     yield Contribution(COMPARED, problems=(IdempotencyKeyReused,))
 
 
+@dataclass(frozen=True)
 class Idempotency:
     """The policy: for how many seconds responses are stored, and whether every POST needs a key.
 
@@ -110,18 +109,10 @@ class Idempotency:
     read other fields or items. So it is when another deployment has made fields `private`, each by a scope.
     """
 
-    def __init__(
-        self,
-        seconds: int,
-        *,
-        required: bool = False,
-        private: Mapping[str, str] = MappingProxyType({}),
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self.seconds = seconds
-        self._private = private
-        self._required = required
-        self._now = now
+    seconds: int
+    required: bool
+    private: Mapping[str, str]
+    now: Callable[[], float]
 
     def record(self, sent: Any, render: Callable[[Answer], Reply], *, secret: bool = False) -> IdempotencyRecord:
         """The record of the current request, whose body is this JSON value; `render` makes the response of an answer.
@@ -132,7 +123,7 @@ class Idempotency:
         environ = current_request().environ
         field = environ.get("HTTP_IDEMPOTENCY_KEY")
         if field is None:
-            if self._required:
+            if self.required:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each new request")
             return IdempotencyRecord(render)
         key = read_key(field)
@@ -142,10 +133,10 @@ class Idempotency:
         if secret:
             secrets = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
             seal = Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
-        now = self._now()
+        now = self.now()
         query = environ.get("QUERY_STRING", "")  # such as an owner
         reach = None if who.may(ADMIN) else [sorted(who.scopes), sorted(who.owners)]  # an admin's has no bounds
-        if reach and (unreadable := sorted(name for name, scope in self._private.items() if not who.may(scope))):
+        if reach and (unreadable := sorted(name for name, scope in self.private.items() if not who.may(scope))):
             reach.append(unreadable)
         more = [query, reach] if reach else [query] if query else []
         try:  # the order of names makes no difference

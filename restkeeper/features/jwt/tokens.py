@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
+@dataclass(eq=False)
 class Tokens:
     """Verifies the tokens of `issuer` for `audience` by the key set at `jwks`, a path or a URL.
 
@@ -59,21 +61,16 @@ class Tokens:
     Raises Unavailable for a file that cannot be read or has no usable key; a URL that cannot be fetched yet is logged.
     """
 
-    def __init__(
-        self,
-        issuer: str,
-        audience: str,
-        jwks: str,
-        *,
-        owner: str = "sub",
-        now: Callable[[], float] = time.time,
-        fetch: Callable[[str], bytes] = fetch,
-    ) -> None:
-        self._issuer = issuer
-        self._audience = audience
-        self._owner = owner
-        self._now = now
-        self._source = KeySource(jwks, now=now, fetch=fetch)
+    issuer: str
+    audience: str
+    jwks: str
+    _: KW_ONLY
+    owner: str = "sub"
+    now: Callable[[], float] = time.time
+    fetch: Callable[[str], bytes] = fetch
+
+    def __post_init__(self) -> None:
+        self._source = KeySource(self.jwks, now=self.now, fetch=self.fetch)
 
     def verify(self, token: str) -> Claims:
         """The claims of a token.
@@ -91,7 +88,7 @@ class Tokens:
             if (claims := verified.get(digest)) is None:
                 claims = self._verified(token)
                 verified.add(digest, claims, len(token))
-            if claims.expires <= self._now():
+            if claims.expires <= self.now():
                 raise SignedCredential("expired")
             return claims
         except InvalidCredential as cause:
@@ -108,8 +105,8 @@ class Tokens:
                 token,
                 key,
                 algorithms=[key.algorithm_name],
-                issuer=self._issuer,
-                audience=self._audience,
+                issuer=self.issuer,
+                audience=self.audience,
                 options={
                     "require": ["iss", "aud", "sub", "exp"],
                     "verify_exp": False,  # the times are checked below, by our clock
@@ -121,14 +118,14 @@ class Tokens:
             kind = SignedCredential if isinstance(error, _OF_CLAIMS) else InvalidCredential
             raise kind(type(error).__name__) from None
         for name in ("nbf", "iat"):
-            if name in payload and _time(payload, name) > self._now() + LEEWAY:
+            if name in payload and _time(payload, name) > self.now() + LEEWAY:
                 raise SignedCredential(f"{name} is in the future")
         subject = payload["sub"]  # it is stored, compared and logged as it is
         if not subject or not subject.isprintable():
             raise SignedCredential("sub is not a printable text")
         if len(subject) > LONGEST_SUBJECT:
             raise SignedCredential("sub is too long")
-        return Claims(subject, _scopes(payload), _time(payload, "exp"), _owners(payload, self._owner))
+        return Claims(subject, _scopes(payload), _time(payload, "exp"), _owners(payload, self.owner))
 
 
 def _header(token: str) -> tuple[Any, str | None]:

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from math import inf
 from threading import Event as Flag
 from typing import NamedTuple
@@ -58,6 +59,7 @@ class _Job(NamedTuple):
         return self.delivery.id, self.delivery.lease
 
 
+@dataclass(eq=False)
 class Deliverer:
     """Sends events with `send`, `at_once` at most, which takes up to `timeout` seconds for each attempt.
 
@@ -67,33 +69,21 @@ class Deliverer:
     webhook has pinned, and the caller that it stands for. Not safe for threads.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        webhooks: StoredRepresentation,
-        send: Send,
-        collections: Sequence[str],
-        *,
-        timeout: float,
-        retries: Sequence[float],
-        at_once: int = AT_ONCE,
-        convert: Callable[[StoredEvent, str, Caller], StoredEvent] = lambda event, version, caller: event,
-        now: Callable[[], float] = time.time,
-        elapsed: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._store = store
-        self._webhooks = webhooks
-        self._send = send
-        self._collections = tuple(collections)
-        self._timeout = timeout
-        self._retries = retries
-        self._convert = convert
-        self._now = now
-        self._elapsed = elapsed
-        self._chance = chance
-        self._at_once = at_once
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="deliver")
+    store: Store
+    webhooks: StoredRepresentation
+    send: Send
+    collections: Sequence[str]
+    _: KW_ONLY
+    timeout: float
+    retries: Sequence[float]
+    at_once: int = AT_ONCE
+    convert: Callable[[StoredEvent, str, Caller], StoredEvent] = lambda event, version, caller: event
+    now: Callable[[], float] = time.time
+    elapsed: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self.at_once, thread_name_prefix="deliver")
         self._under_way: dict[tuple[int, int], str] = {}  # the webhook of each job
         self._returned: deque[tuple[_Job, Attempt | None]] = deque()  # by the threads
         self._tried: list[Attempt] = []  # not yet settled
@@ -127,10 +117,10 @@ class Deliverer:
             try:
                 busy = any(self._round())
                 if away_since is not None:
-                    _log.warning("deliveries continue after %.0f s", self._elapsed() - away_since)
+                    _log.warning("deliveries continue after %.0f s", self.elapsed() - away_since)
                 away_since = gone_since = None
             except StoreUnavailable as error:
-                now = self._elapsed()
+                now = self.elapsed()
                 if away_since is None:
                     away_since = now
                     _log.warning("deliveries wait: %s", error.detail)
@@ -161,8 +151,8 @@ class Deliverer:
             self._under_way.pop(job.key, None)
             if attempt:
                 self._tried.append(attempt)
-        now, tried = self._now(), self._tried
-        self._is_former = self._is_former and bool(self._store.differing())
+        now, tried = self.now(), self._tried
+        self._is_former = self._is_former and bool(self.store.differing())
         waiting = [] if settle_only or self._is_former else self._waiting(now)
         went_back = now < self._latest and not settle_only and bool(self._active)
         if not (tried or waiting or went_back):
@@ -175,7 +165,7 @@ class Deliverer:
                 transaction.bring_forward(webhook, now)
             return self._lease(transaction, waiting, now)
 
-        jobs, queued = self._store.write(work, use_reserve=True)  # deliveries must work on a full disk
+        jobs, queued = self.store.write(work, use_reserve=True)  # deliveries must work on a full disk
         self._tried, self._latest = [], now
         for job in jobs:
             self._start(job)
@@ -183,15 +173,15 @@ class Deliverer:
 
     def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
         """The subscriptions with work, and how many deliveries of each may start; in random order, to be fair."""
-        if (change_token := self._store.change_token(WEBHOOKS.name)) != self._change_token:
-            webhooks = [(each.id, orjson.loads(each.body)) for each in self._store.scan(WEBHOOKS.name)]
+        if (change_token := self.store.change_token(WEBHOOKS.name)) != self._change_token:
+            webhooks = [(each.id, orjson.loads(each.body)) for each in self.store.scan(WEBHOOKS.name)]
             self._active = [id for id, webhook in webhooks if webhook["status"] == "active"]
             self._change_token = change_token
-        found = self._store.subscriptions(self._active, now)
+        found = self.store.subscriptions(self._active, now)
         under_way = Counter(self._under_way.values())
-        left = min(LEASED, self._at_once - under_way.total())
+        left = min(LEASED, self.at_once - under_way.total())
         waiting = []
-        for subscription in sorted(found, key=lambda _: self._chance()):
+        for subscription in sorted(found, key=lambda _: self.chance()):
             room = min(ENDPOINT_AT_ONCE - under_way[subscription.webhook], left)
             if room > 0:
                 waiting.append((subscription, room))
@@ -207,14 +197,14 @@ class Deliverer:
                 transaction.read(WEBHOOKS.name, webhook)
         for each in tried:
             if transaction.settle(each) and must_disable(each):
-                disable_webhook(self._webhooks, transaction, each.delivery.webhook, reason_of(each), now)
+                disable_webhook(self.webhooks, transaction, each.delivery.webhook, reason_of(each), now)
 
     def _lease(
         self, transaction: Transaction, waiting: list[tuple[Subscription, int]], now: float
     ) -> tuple[list[_Job], int]:
         """Queue events and lease deliveries; returns those to start, and the number of events read."""
         jobs: list[_Job] = []
-        queued, until = 0, now + self._timeout + LEASE_SECONDS
+        queued, until = 0, now + self.timeout + LEASE_SECONDS
         for (id, signing, is_behind, is_due, is_open), room in waiting:
             try:
                 webhook = orjson.loads(transaction.read(WEBHOOKS.name, id, lock=False).body)  # as it is now
@@ -223,7 +213,7 @@ class Deliverer:
             is_active, types = webhook["status"] == "active", tuple(webhook["types"])
             if is_active and is_behind and not is_due:
                 own = (WEBHOOKS.name,) if any(type.startswith("webhook.") for type in types) else ()
-                queued += transaction.queue(id, EventFilter((*self._collections, *own), types), now, QUEUED - queued)
+                queued += transaction.queue(id, EventFilter((*self.collections, *own), types), now, QUEUED - queued)
             secrets = tuple(each.value for each in signing if each.until is None or each.until > now)
             leased = transaction.lease(id, now, until, room, manual_only=not (is_active and is_open))
             scopes = frozenset(webhook["scopes"])
@@ -235,7 +225,7 @@ class Deliverer:
         delivery = job.delivery
         try:
             caller = Caller(delivery.webhook, job.scopes, (delivery.webhook,))
-            event = reduced(self._convert(delivery.event, job.version, caller))
+            event = reduced(self.convert(delivery.event, job.version, caller))
         except RevisionDiffers as error:  # the lease will expire, and another process can send it
             self._stop(error)
             return
@@ -255,14 +245,14 @@ class Deliverer:
 
     def _run(self, job: _Job) -> None:
         """Send a delivery if it is not too late; the next round gets the result. Runs in a thread of the pool."""
-        began, delivery, attempt = self._now(), job.delivery, None
+        began, delivery, attempt = self.now(), job.delivery, None
         try:
-            if began <= job.until - self._timeout:  # else this process was suspended: another one may have leased it
+            if began <= job.until - self.timeout:  # else this process was suspended: another one may have leased it
                 body = enveloped(delivery.event)
                 headers = signed(delivery.event.id, body, job.secrets, now=began)
-                result = self._send(job.url, headers, body)
-                at, chance = self._now(), self._chance()
-                attempt = attempt_of(delivery, result, began=began, at=at, retries=self._retries, chance=chance)
+                result = self.send(job.url, headers, body)
+                at, chance = self.now(), self.chance()
+                attempt = attempt_of(delivery, result, began=began, at=at, retries=self.retries, chance=chance)
         except Exception:
             _log.exception("webhook %s: delivery %d", delivery.webhook, delivery.id)  # the lease will expire
         finally:

@@ -134,9 +134,9 @@ def test_json_arrays(run: Run, tmp_path: Path) -> None:
         "element 4: #/name: must not hold NUL",
     ]
     read = []
-    for text in (b"[", b"[1", b"[1,]", b"[1 2]", b"[1] x", b'["', b"{}", b"[" * 100_000, b"[\xff]", b"[,]", b"[NaN]"):
+    for text in (b"[", b"[1", b"[1,]", b"[1 2]", b"[1] x", b'["', b"[" * 100_000, b"[\xff]", b"[,]", b"[NaN]"):
         (tmp_path / "a").write_bytes(text)
-        result = run("import", "products", "--skip-bad", "--format", "json", tmp_path / "a")
+        result = run("import", "products", "--skip-bad", tmp_path / "a")
         begin = "Error: the file cannot be read as one JSON array: "
         if (result.exit_code, result.stderr.count("\n"), result.stderr[: len(begin)]) != (1, 1, begin):
             read.append(text[:10])
@@ -173,25 +173,21 @@ def test_csv_and_its_faults(app: Application, run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_csv_can_have_other_separators(app: Application, run: Run, tmp_path: Path, separator: str) -> None:
-    """The header shows which, or a line before it, by which spreadsheets know it; another one in a cell is text."""
-    for number, before in enumerate(("", f"sep={separator}\r\n")):
-        with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as out:
-            out.write(before)
-            rows = csv.writer(out, delimiter=separator)
-            rows.writerows([["name", "description", "tags"], ["a,b;c\td", str(number), '["1","2"]'], ["x"]])
-        result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
-        assert first_line(result) == "imported 1 products, skipped 1", result.output
-        assert result.stderr.startswith(f"line {len(before.splitlines()) + 3}: ")
-        (item,) = [item for item in items(app) if item["description"] == str(number)]
-        assert (item["name"], item["tags"]) == ("a,b;c\td", ["1", "2"])
+    """The header shows which; another one in a cell is text."""
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as out:
+        rows = csv.writer(out, delimiter=separator)
+        rows.writerows([["name", "description", "tags"], ["a,b;c\td", "x", '["1","2"]'], ["x"]])
+    result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
+    assert first_line(result) == "imported 1 products, skipped 1", result.output
+    assert result.stderr.startswith("line 3: ")
+    (item,) = items(app)
+    assert (item["name"], item["tags"]) == ("a,b;c\td", ["1", "2"])
 
 
-def test_the_separator_can_be_said(app: Application, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("sep=|\nname|sku\na|1\n", encoding="utf-8")
-    assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"
+def test_csv_can_have_empty_rows(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("name,sku\n,\nb,2\n,\n", encoding="utf-8")
     assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"
-    for empty in ("", "\n\n", "sep=;"):
+    for empty in ("", "\n\n"):
         (tmp_path / "a.csv").write_text(empty, encoding="utf-8")
         assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 0 products"
 

@@ -374,8 +374,8 @@ def test_an_import_keeps_integers(tmp_path: Path) -> None:
     client = app.test_client()
     assert client.post("/posts", json={}).json["id"] == 121
     client.delete("/posts/121")
-    source.write_text("id,title\n121,d\n")
-    csv = command.invoke(args=["import", "posts", str(source), "--format", "csv"])
+    (table := tmp_path / "posts.csv").write_text("id,title\n121,d\n")
+    csv = command.invoke(args=["import", "posts", str(table)])
     assert csv.exit_code == 0 and client.post("/posts", json={}).json["id"] == 122, csv.output
     command.invoke(args=["export", "posts", str(target)])
     assert [each["id"] for each in json.loads(target.read_text())] == [3, 7, 120, 121, 122]

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
 from functools import partial
@@ -25,7 +24,6 @@ DEEPEST = 200  # levels of nesting that a service can allow
 SEPARATORS = ",;\t"  # of cells, that of RFC 4180 first; spreadsheets write others where "," is in numbers
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
-_SEPARATOR = re.compile(r'sep=([^\w\s"]|\t)\s*')  # a line of Excel before the header
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
 OWNER_MEMBER = "$owner"  # of an item, in a file: no field has this name
@@ -83,12 +81,8 @@ def _read_json(lines: Iterable[bytes], _: Columns, config: Config) -> Entries:
 def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     texts = _texts(lines)
-    first, before = next(texts, ""), 0  # the header, and the number of lines before it
-    separator = max(SEPARATORS, key=first.count)
-    if said := _SEPARATOR.fullmatch(first):
-        first, before, separator = next(texts, ""), 1, said[1]
-    begins = before + 1  # the first line of the next row
-    reader = csv.reader(chain([first], texts), delimiter=separator, strict=True)
+    first, begins = next(texts, ""), 1  # the header, and the first line of the next row
+    reader = csv.reader(chain([first], texts), delimiter=max(SEPARATORS, key=first.count), strict=True)
     try:
         header = next(reader, [])
         if unknown := [name for name in header if name not in shown.names]:
@@ -96,11 +90,11 @@ def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries
             raise click.ClickException(f"line {begins}: no fields of {shown.name}: {wrong}; there are {names}")
         if len(set(header)) < len(header):
             raise click.ClickException(f"line {begins}: a field is named twice")
-        begins += reader.line_num
+        begins = reader.line_num + 1
         for row in reader:
             if any(row):  # spreadsheets write lines of separators below the data
                 yield begins, partial(_item, row, header, shown, config.max_depth)
-            begins = before + reader.line_num + 1
+            begins = reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
 

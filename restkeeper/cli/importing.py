@@ -14,7 +14,6 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, in_batches, items_of, progress_bar, service_of_app
-from restkeeper.cli.formats import FILE_FORMATS
 from restkeeper.cli.lines import Item, Lines, Options, opened, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.call import of_program
@@ -42,22 +41,13 @@ class _Undone(Exception):
 
 @click.command("import", cls=Command)
 @click.argument("names_and_files", metavar="NAME FILE [NAME FILE]...", nargs=-1, required=True)
-@click.option(
-    "--format", "file_format", type=click.Choice(FILE_FORMATS), help="The format of FILE, if it is not to be detected."
-)
 @click.option("--version", help="The version of the API in whose form the items are; default: as they are stored.")
 @click.option("--revision", type=int, help="The revision whose export the files are: its items are converted.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @click.option("--update", is_flag=True, help="Change the items that lines with their ids have other values for.")
 @click.option("--dry-run", is_flag=True, help="Change nothing: validate the lines, and count what they would change.")
 @with_appcontext
-def import_items(
-    names_and_files: tuple[str, ...],
-    file_format: str | None,
-    version: str | None,
-    revision: int | None,
-    **options: bool,
-) -> None:
+def import_items(names_and_files: tuple[str, ...], version: str | None, revision: int | None, **options: bool) -> None:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
@@ -89,7 +79,7 @@ def import_items(
             for each, (_, file) in zip(shown, pairs, strict=True)
         ]
         for each, (_, file) in zip(imports, pairs, strict=True):
-            each.lines.read(file, file_format, f"{file}, " * (len(pairs) > 1))
+            each.lines.read(file, f"{file}, " * (len(pairs) > 1))
         if not chosen.dry_run:
             _insert(service, imports, waiting)
     for each in imports:

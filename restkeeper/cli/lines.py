@@ -101,7 +101,7 @@ class Lines:
         """Whether an item is bad, and none may be."""
         return bool(self.bad) and not self.options.skip_bad
 
-    def read(self, file: str, file_format: str | None, label: str) -> None:
+    def read(self, file: str, label: str) -> None:
         """Write valid items to a temporary file. Raises ClickException if one is bad, without --skip-bad.
 
         What is wrong is said after the `label`.
@@ -111,7 +111,7 @@ class Lines:
         with progress_bar("reading", size) as bar:
             lines = _counted(self._source, bar.update)
             first = next(lines, b"").removeprefix(BOM)
-            file_format = file_format or format_of(file, first)
+            file_format = format_of(file, first)
             self._unit = label + ("element" if file_format == "json" else "line")
             try:
                 columns = Columns.of(self._shown, owner=self._is_owned)

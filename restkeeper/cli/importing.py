@@ -301,24 +301,15 @@ def _store_all(hooks: Hooks, waiting: Sequence[tuple[_Import, Item]], transactio
     """Write all items; or none of them, and return what is wrong with some, by their places."""
     for name in sorted({each.stored.name for each, _ in waiting}):
         transaction.lock_collection(name, shared=True)
-    changes = [each.change(item) for each, item in waiting]
-    try:
-        with transaction.savepoint():
-            for each, item in waiting:
-                each.write(transaction, item, hooks.write)
-            for change in changes:
-                hooks.check(transaction, change)
-    except (DuplicateValue, RecordChanged):  # of the first one: look for the others
-        refused = dict[int, Outcome]()
-        with suppress(_Undone), transaction.savepoint():
-            outcomes = [each.store(transaction, item, hooks.write) for each, item in waiting]
-            refused = {number: each for number, each in enumerate(outcomes) if each is not True}
-            raise _Undone from None
-        if not refused:
-            raise RecordChanged("others had such a value for a moment") from None
-        return refused
-    hooks.announce(transaction, *changes)
-    return {}
+    changes, refused = [each.change(item) for each, item in waiting], dict[int, Outcome]()
+    with suppress(_Undone), transaction.savepoint():
+        outcomes = [each.store(transaction, item, hooks.write) for each, item in waiting]
+        if refused := {number: each for number, each in enumerate(outcomes) if each is not True}:
+            raise _Undone
+        for change in changes:
+            hooks.check(transaction, change)
+        hooks.announce(transaction, *changes)
+    return refused
 
 
 def _write(service: Service, work: Callable[[Transaction], Any], deadline: float) -> Any:

@@ -29,6 +29,7 @@ _TESTS = '''"""The service returns its samples as they are."""
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
@@ -36,15 +37,16 @@ import pytest
 from restkeeper import Space
 
 SAMPLES = [*Path(__file__).parent.parent.glob("storage/samples/*.ndjson")]
+PATHS = {}
 
 
 @pytest.mark.skipif(sum(file.stat().st_size for file in SAMPLES) > 2**20, reason="too many for a test")
 def test_the_samples_are_served(api: Space) -> None:
     """Each collection has the items of its file, and a single item is that of its file."""
-    samples = {file.stem: list(map(json.loads, file.open(encoding="utf-8"))) for file in SAMPLES}
+    samples = {PATHS.get(file.stem, file.stem): list(map(json.loads, file.open(encoding="utf-8"))) for file in SAMPLES}
     api.seed(samples)
     for name, items in samples.items():
-        with urlopen(f"{api.url}/{name}") as response:
+        with urlopen(f"{api.url}/{quote(name)}") as response:
             served = json.load(response)
         assert (served if isinstance(served, list) else [served]) == items[:10_000]
 '''
@@ -92,11 +94,9 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
         for file in folder.glob(each):
             file.unlink()
     own = re.sub(r"from restkeeper\.schemas\.\w+ import", "from restkeeper import", inspect.getsource(fields))
-    written = {f"schemas/{_FIELDS}.py": own, "tests/test_service.py": _TESTS, "storage/upgrades.py": f"{upgrades}\n"}
-    if paths := {each.name: each.path for each in resources if each.path}:  # the samples have the names
-        tests = _TESTS.replace("{file.stem:", "{PATHS.get(file.stem, file.stem):").replace("/{name}", "/{quote(name)}")
-        tests = tests.replace("from urllib.request", "from urllib.parse import quote\nfrom urllib.request")
-        written["tests/test_service.py"] = tests.replace("\n\n\n@", f"\nPATHS = {text_of(paths)}\n\n\n@")
+    paths = {each.name: each.path for each in resources if each.path}  # the samples have the names
+    tests = _TESTS.replace("PATHS = {}", f"PATHS: dict[str, str] = {text_of(paths)}")
+    written = {f"schemas/{_FIELDS}.py": own, "tests/test_service.py": tests, "storage/upgrades.py": f"{upgrades}\n"}
     for resource in resources:
         module = resource.singular + "_" * keyword.iskeyword(resource.singular)
         written[f"schemas/{module}.py"] = _schema(resource)

@@ -169,7 +169,7 @@ class Faults:
 
 def _is_for(sent: Any, declared: Declared) -> bool:
     if hasattr(declared, "request_json"):
-        sent.content.receive(asks=True)
+        sent.content.receive()
     return is_for(sent, declared)
 
 

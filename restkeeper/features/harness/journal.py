@@ -21,49 +21,43 @@ MOST_CONTENTS = 4  # times the bytes that a content can have, if this is more
 PIECE = 8192  # bytes that are received at once
 
 
-class Content(io.RawIOBase):
-    """The content of a request. Up to `most` bytes and one more, which shows that there are more, are kept as `data`.
+class Content(io.BytesIO):
+    """The content of a request: up to `most` bytes and one more, which shows that there are more.
 
-    They are received at the request's arrival, unless the client waits to be asked for them; what this raised is raised
+    It is received at the request's arrival, unless the client waits to be asked for it; what that raised is raised
     again for the service when it reads as far.
     """
 
     def __init__(self, environ: dict[str, Any], most: int) -> None:
-        self._environ, self._source, self._most = environ, environ["wsgi.input"], most
-        self.data = bytearray()
-        self._position = 0
+        super().__init__()
+        length, has_end = get_content_length(environ), environ.get("wsgi.input_terminated")
+        self._left = min(most + 1, (most + 1 if has_end else 0) if length is None else length)
+        self._source = environ["wsgi.input"]
         self._error: Exception | None = None
 
-    def readable(self) -> bool:
-        return True
-
-    def receive(self, *, asks: bool = False) -> None:
-        """Keep what has not been read, or if it `asks` the client for it."""
-        length, has_end = get_content_length(self._environ), self._environ.get("wsgi.input_terminated")
-        most = min(self._most + 1, (self._most + 1 if has_end else 0) if length is None else length)
+    def receive(self) -> None:
+        """Keep what has not been received; the client is asked for it."""
+        if not self._left:
+            return
         try:
-            while (asks or "HTTP_EXPECT" not in self._environ) and len(self.data) < most and not self._error:
-                if not (piece := self._source.read(min(PIECE, most - len(self.data)))):
-                    break
-                self.data += piece
+            while piece := self._source.read(min(PIECE, self._left)):
+                self.write(piece)
+                self._left -= len(piece)
         except Exception as error:  # PEP 3333 leaves it to servers what they raise
             self._error = error
+        self.release()
+        self.seek(0)
 
     def release(self) -> None:
         """Keep nothing of the request but its data: it has ended."""
-        self._environ, self._source = {}, io.BytesIO()
+        self._source, self._left = None, 0
 
-    def readinto(self, buffer: Any) -> int:
-        ahead = self.data[self._position : self._position + len(buffer)]
-        if len(ahead) < len(buffer):
-            if self._error:
-                raise self._error
-            rest = self._source.read(len(buffer) - len(ahead))
-            ahead += rest
-            self.data += rest[: self._most + 1 - len(self.data)]
-        self._position += len(ahead)
-        buffer[: len(ahead)] = ahead
-        return len(ahead)
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.receive()
+        data = super().read(size)
+        if self._error and len(data) != size:
+            raise self._error
+        return data
 
 
 class Sent:
@@ -88,19 +82,20 @@ class Sent:
             self.status, self.response = reply.status_code, reply.get_data()[: self._most + 1]
             self.response_headers = {name: ", ".join(reply.headers.getlist(name)) for name in reply.headers.keys()}
         fields = [*self.headers.items(), *self.response_headers.items()]
-        self.size = len(self.content.data) + len(self.response) + sum(len(text) for field in fields for text in field)
+        texts = (text for field in fields for text in field)
+        self.size = sum(map(len, (self.content.getvalue(), self.response, *texts)))
 
     @property
     def cut(self) -> list[str]:
         """What is longer than it is shown."""
-        sizes = {"body": len(self.content.data), "response": len(self.response)}
+        sizes = {"body": len(self.content.getvalue()), "response": len(self.response)}
         long = ["headers"] * (sum(map(len, self.headers.values())) > MOST_HEADERS)
         return long + [name for name, size in sizes.items() if size > self._most]
 
     def shown(self) -> dict[str, Any]:
         """A JSON object, see control.RequestSchema."""
         names = ("number", "at", "ms", "method", "query", "status", "response_headers", "matched", "fault")
-        body, response = (bytes(data[: self._most]) for data in (self.content.data, self.response))
+        body, response = (data[: self._most] for data in (self.content.getvalue(), self.response))
         return {name: getattr(self, name) for name in names} | {
             "path": quote(self.path),
             "headers": {} if "headers" in self.cut else self.headers,
@@ -129,7 +124,8 @@ class Journal:
             self._sent.append(sent := Sent(self._number, at, environ, self._most))
             self._forget()
         environ["wsgi.input"] = sent.content
-        sent.content.receive()
+        if "HTTP_EXPECT" not in environ:
+            sent.content.receive()
         return sent
 
     def end(self, sent: Sent, reply: Response | None, *, matched: bool) -> None:

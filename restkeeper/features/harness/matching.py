@@ -122,7 +122,7 @@ def _unequal_content(sent: Any, wanted: Any) -> Iterator[str]:
     if "body" in sent.cut:
         yield "its content is too long to be compared"
         return
-    body = bytes(sent.content.data)
+    body = sent.content.getvalue()
     try:
         value = exactjson.loads(body)
     except Problem:

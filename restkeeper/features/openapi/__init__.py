@@ -6,6 +6,7 @@ compile. /docs?version=v2 shows another one.
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
@@ -41,7 +42,7 @@ def install(app: Application, service: Service) -> None:
     """Serve the documents and, unless DOCS=0, the page."""
     routes = Blueprint("openapi", __name__)
     for version in (each.name for each in service.served):
-        read = DocumentHandlers(app, service, version).read_openapi
+        read = _reader(app, service, version)
         routes.add_url_rule(f"{prefix_of(version)}/openapi.json", f"read_openapi_{version}", read)
         if version == service.default_version:
             routes.add_url_rule("/openapi.json", view_func=read)
@@ -51,32 +52,28 @@ def install(app: Application, service: Service) -> None:
     app.register_blueprint(routes)
 
 
-class DocumentHandlers:
-    """The handlers of the document of one version."""
+def _reader(app: Application, service: Service, version: str) -> Callable[[], Response]:
+    """The handler of the document of one version."""
+    making = threading.Lock()
 
-    def __init__(self, app: Application, service: Service, version: str) -> None:
-        self._service = service
-
-        @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
-        def made(described: Application, mount: str, left_out: str, sunsets: int) -> bytes:
-            parts = document(described, service_of(described), version, mount)
-            return exactjson.dumps({name: part for name, part in parts.items() if name != left_out})
-
-        self._app, self._document, self._making = app, made, threading.Lock()
+    @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
+    def made(described: Application, mount: str, left_out: str, sunsets: int) -> bytes:
+        parts = document(described, service_of(described), version, mount)
+        return exactjson.dumps({name: part for name, part in parts.items() if name != left_out})
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
     @returns(_DOCUMENT, NOT_MODIFIED, PreconditionFailed)
-    def read_openapi(self) -> Response:
+    def read_openapi() -> Response:
         """This API as OpenAPI 3.1."""
         require_acceptable(JSON)
-        now = self._service.clock.time()
-        sunsets = sum(each.is_over(now) for each in self._service.versions.deprecations)
+        sunsets = sum(each.is_over(service.clock.time()) for each in service.versions.deprecations)
         left_out = "webhooks" if request.args.get("webhooks") == "no" else ""
-        with self._making:  # who asks meanwhile gets the same document
-            described = self._service.hooks.described(self._app)
-            made = self._document(described, address_of(""), left_out, sunsets)
-        return preconditions.document(made, JSON)
+        with making:  # who asks meanwhile gets the same document
+            text = made(service.hooks.described(app), address_of(""), left_out, sunsets)
+        return preconditions.document(text, JSON)
+
+    return read_openapi
 
 
 @needs(PUBLIC)

@@ -69,21 +69,6 @@ def test_objects_have_their_members() -> None:
     }
 
 
-def test_few_values_are_an_enum() -> None:
-    """Only if there are many items, and each value several times."""
-    many = ['"open"'] * 10 + ['"done"'] * 10
-    assert inferred(*many) == {"type": "string", "enum": ["done", "open"]}
-    assert inferred("null", *many) == {"type": ["string", "null"], "enum": ["done", "open", None]}
-    assert (
-        inferred(*many[:10] * 2)
-        == inferred(*many[1:])
-        == inferred(*many, '"new"')
-        == inferred(*many, f'"{"a" * 41}"')
-        == {"type": "string"}
-    )
-    assert inferred(f"[{', '.join(many)}]") == {"type": "array", "items": {"type": "string"}}
-
-
 def test_what_is_counted_is_bounded() -> None:
     """An object of any names, and what is too deep or too much, is any JSON."""
     assert inferred(*(f'{{"a{n}": 1}}' for n in range(MOST_NAMES + 1))) == {"type": "object"}

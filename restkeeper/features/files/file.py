@@ -118,7 +118,7 @@ def loosened(schema: Any) -> Any:
     """A schema in which nothing is required, and everything can be null."""
     if not isinstance(schema, dict):
         return schema
-    loose = {key: loosened(value) for key, value in schema.items() if key not in ("required", "enum", "properties")}
+    loose = {key: loosened(value) for key, value in schema.items() if key not in ("required", "properties")}
     if "properties" in schema:
         loose["properties"] = {name: loosened(part) for name, part in schema["properties"].items()}
     if isinstance(kind := schema.get("type"), str):

@@ -13,7 +13,6 @@ MOST_NAMES = 200  # of the members of an object; one with more is a dictionary o
 MOST_SHAPES = 2_000  # of one collection: what is beyond is any JSON
 LONGEST_NAME = 100  # characters
 DEEPEST = 10  # levels
-FEWEST, MOST_CHOICES, LONGEST_CHOICE = 20, 8, 40  # of values; of texts among them; of the characters of one
 
 _FIELDS = {name: call.made() for name, call in FORMATS.items()}
 _TYPES = {str: "string", bool: "boolean", int: "integer", Decimal: "number", dict: "object", list: "array"}
@@ -30,7 +29,6 @@ class Shape:
         self._depth = depth
         self._left = [MOST_SHAPES] if left is None else left
         self._types = Counter[str]()
-        self._choices: Counter[str] | None = Counter()
         self._formats = list(_FIELDS)
         self._members: dict[str, Shape] | None = {}
         self._elements: Shape | None = None
@@ -42,7 +40,7 @@ class Shape:
             kind = "number"
         self._types[kind] += 1
         if kind == "string":
-            self._add_text(value)
+            self._formats = [each for each in self._formats if _accepts(_FIELDS[each], value)]
         elif kind == "object":
             self._add_members(value)
         elif kind == "array" and value and (elements := self._elements or self._inside()):
@@ -53,9 +51,7 @@ class Shape:
     def schema(self) -> JsonSchema:
         """The schema that all values have; without a type if they have several, or null only.
 
-        A member is required if each object has it. A text is one of few values if there are at least FEWEST, 2 to
-        MOST_CHOICES different ones, each of at most LONGEST_CHOICE characters and there twice; it has a format if each
-        has it.
+        A member is required if each object has it, and a text has a format if each has it.
         """
         kinds = [kind for kind in self._types if kind != "null"]
         if set(kinds) == {"integer", "number"}:
@@ -63,8 +59,8 @@ class Shape:
         if len(kinds) != 1:
             return {}
         found: JsonSchema = {"type": [*kinds, "null"] if self._types["null"] else kinds[0]}
-        if kinds == ["string"]:
-            found |= self._of_texts()
+        if kinds == ["string"] and self._formats:
+            found["format"] = self._formats[0]
         elif kinds == ["object"] and self._members:
             every = self._types["object"]
             required = [name for name, each in self._members.items() if each._types.total() == every]
@@ -72,24 +68,7 @@ class Shape:
             found |= {"required": required} if required else {}
         elif kinds == ["array"] and self._elements:
             found["items"] = self._elements.schema()
-            found["items"].pop("enum", None)  # a new tag is no fault
         return found
-
-    def _of_texts(self) -> JsonSchema:
-        if self._formats:
-            return {"format": self._formats[0]}
-        chosen = self._choices
-        if not chosen or len(chosen) < 2 or self._types["string"] < FEWEST or min(chosen.values()) < 2:
-            return {}
-        return {"enum": [*sorted(chosen), *[None] * bool(self._types["null"])]}
-
-    def _add_text(self, text: str) -> None:
-        if self._formats:
-            self._formats = [each for each in self._formats if _accepts(_FIELDS[each], text)]
-        if self._choices is not None:
-            self._choices[text] += 1
-            if len(self._choices) > MOST_CHOICES or not 0 < len(text) <= LONGEST_CHOICE:
-                self._choices = None
 
     def _add_members(self, value: dict[str, Any]) -> None:
         for name, each in value.items():

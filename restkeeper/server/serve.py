@@ -46,8 +46,8 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """gunicorn with the engine's settings; no configuration file in the folder is read."""
 
-    def __init__(self, load: Callable[..., Any], prepare: Callable[[], object] | None = None) -> None:
-        self._load, self._prepare, self._options = load, prepare, {"serves": False} if prepare else {}
+    def __init__(self, load: Callable[..., Any], *, is_file: bool) -> None:
+        self._load, self._options = load, {"serves": False} if is_file else {}
         super().__init__()
 
     def load_config(self) -> None:
@@ -56,8 +56,6 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
                 self.cfg.set(name, value)
         if socket_of_parent := os.environ.get("RESTKEEPER_FD"):  # see `reload`
             self.cfg.set("bind", f"fd://{socket_of_parent}")
-        if self._prepare:  # after the settings, which patch modules of the standard library
-            self._prepare()
 
     def load(self) -> Any:
         return self._load(**self._options)
@@ -154,7 +152,7 @@ def serve_file(
         _lock(file)
     options |= {"saves": not no_save, "fail": options["fail"][0], "routes": routes and routes.absolute()}
     options["static"] = tuple(each.absolute() for each in options["static"])
-    _serve(partial(_application_of_file, file, options), partial(_read_file, file, options["id_name"]))
+    _serve(partial(_application_of_file, file, options), is_file=True)
 
 
 def _lock(file: Path) -> None:
@@ -181,20 +179,14 @@ def _lock(file: Path) -> None:
         atexit.register(lambda: beside.unlink(missing_ok=True) if own == os.getpid() else None)
 
 
-def _read_file(file: Path, id_name: str) -> None:
-    import_module("restkeeper.features.files").prepare(file, id_name)
-
-
 def _application_of_file(file: Path, options: Mapping[str, Any], *, serves: bool) -> Any:
     """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
     files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
     return files.application_of(create, file, files.FileOptions(**options), serves=serves)
 
 
-def _serve(
-    load: Callable[..., Any], prepare: Callable[[], object] | None = None, *, watched: Path | None = None
-) -> None:
-    """Serve what `load` returns, after `prepare`, until the process is stopped.
+def _serve(load: Callable[..., Any], *, is_file: bool = False, watched: Path | None = None) -> None:
+    """Serve what `load` returns until the process is stopped; of a JSON file, `load` is told whether it `serves`.
 
     With a `watched` folder a child process does, which starts again after each change of its files.
     """
@@ -223,7 +215,7 @@ def _serve(
         environ = {**os.environ, "PYTHONPATH": python_path()}
         command = [sys.executable, "-P", "-m", "restkeeper", "serve", "--no-reload", str(watched)]
         import_module("restkeeper.server.reload").keep_serving(command, watched, listener, environ, loses=loses)
-    _Gunicorn(load, prepare).run()
+    _Gunicorn(load, is_file=is_file).run()
 
 
 @click.command("harness")

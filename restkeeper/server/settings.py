@@ -403,7 +403,7 @@ def post_worker_init(worker: Any) -> None:
     if _config.webhook_worker == "inside" and "webhooks" in service.features and not _config.harness:
         gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
         deliverer = deliverer_of(service)
-        run = partial(keep_delivering, deliverer, worker.is_stopping)
+        run = partial(keep_delivering, deliverer, lambda: not worker.alive)
         worker.delivering = threading.Thread(target=run, name="deliver", daemon=True)
         worker.delivering.start()
 

@@ -243,10 +243,6 @@ class Worker(GeventWorker):  # type: ignore[misc]
         if is_due(status):
             _log.info("%s", line)
 
-    def is_stopping(self) -> bool:
-        """Whether the worker is stopping."""
-        return not self.alive
-
     def is_cancelled(self, client: Client) -> bool:
         """Whether a waiting request should end: the server stops, or the client has left."""
         return not self.alive or client.has_left()

@@ -15,14 +15,7 @@ from restkeeper.web.bodies import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
 
 _FOLDER = Path(__file__).parent
-_SCRIPT = "text/javascript; charset=utf-8"
-_FILES = {
-    "browse.css": "text/css; charset=utf-8",
-    "api.js": _SCRIPT,
-    "json.js": _SCRIPT,
-    "form.js": _SCRIPT,
-    "browse.js": _SCRIPT,
-}
+_FILES = ("browse.css", "api.js", "json.js", "form.js", "browse.js")
 _SCOPES = {"type": "array", "items": {"type": "string", "maxLength": 8192}, "maxItems": 8192}
 _PAGE = Result("The page.", {HTML: {"type": "string"}}, ("ETag",))
 
@@ -53,7 +46,8 @@ def read_browser_file(name: str) -> Response:
     """A file of the page."""
     if name not in _FILES:
         raise NotFound(f"nothing is at {shortened(request.root_path + request.path)}")
-    return preconditions.document((_FOLDER / name).read_bytes(), _FILES[name])
+    kind = "css" if name.endswith(".css") else "javascript"
+    return preconditions.document((_FOLDER / name).read_bytes(), f"text/{kind}; charset=utf-8")
 
 
 @needs(PUBLIC)

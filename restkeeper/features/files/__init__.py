@@ -42,8 +42,6 @@ _EMPTY = 'no collections: add an array, such as "posts": []'
 MOST_NAMED = 20  # collections that the start names
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 
-_prepared: dict[Path, File] = {}
-
 Create = Callable[..., Application]  # `restkeeper.create_app`
 
 
@@ -95,21 +93,13 @@ def _stamps(path: Path) -> list[Stamp]:
     return [stamp_of(each) for each in (path, path.with_suffix(SCHEMA))]
 
 
-def prepare(path: Path, id_name: str) -> None:
-    """Read a file that forks of this process serve, if they find it as it is. What is wrong with it, they say."""
-    with suppress(FileError, OSError):
-        _prepared[path] = read_file(path, id_name)
-
-
 def _application_of(
     create: Create, path: Path, options: FileOptions, config: Config | None, serves: bool
 ) -> Application:
     """See `application_of`. Raises FileError, OSError, and ValueError for what is declared wrong."""
     is_own = not (config or Config.from_env().harness)  # else it is without the file from here on
     is_saved = is_own and options.saves
-    file = _prepared.pop(path, None)
-    if file is None or file.look != (stamp_of(file.data), stamp_of(file.schema)):
-        file = read_file(path, options.id_name)
+    file = read_file(path, options.id_name)
     declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 

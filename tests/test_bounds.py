@@ -8,7 +8,7 @@ from restkeeper import Resource
 from restkeeper.config import DEFAULT_QUOTA, Config, settings
 from restkeeper.features import events
 from restkeeper.features.batch import MOST_OPERATIONS
-from restkeeper.features.files import declaring, reading, saving
+from restkeeper.features.files import declaring, reading
 from restkeeper.features.harness import MOST_BODY, MOST_VALUES, control, faults, journal, spaces
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
@@ -92,7 +92,6 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "items and bytes of a list": (declaring.LISTS["page_limit"], declaring.LISTS["page_bytes"]),
     "bytes of an item; of an array": (reading.LONGEST_ITEM, reading.LONGEST_ITEM),
     "characters of the name": (resource.LONGEST_PATH,),
-    "bytes of a file": (saving.SMALL,),
 }
 
 

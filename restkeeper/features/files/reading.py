@@ -158,21 +158,15 @@ class Content(NamedTuple):
         copies = {name: dict(each) for name in names if isinstance(each := self.members[name], dict)}
         return self._replace(members={**self.members, **copies}, changed={*self.changed})
 
-    def set(self, name: str, key: str, text: Buffer | None) -> bool:
-        """Set an item, or delete all with its id; returns whether this changes anything.
-
-        The key of a singleton is its name.
-        """
-        if name not in self.kinds or is_equal(had := self.item(name, key), text):
-            return False
+    def set(self, name: str, key: str, text: Buffer | None) -> None:
+        """Set an item, or delete all with its id. The key of a singleton is its name."""
         self.changed.add(name)
         texts: Any = self.collections.get(name, self.members)
         if text is not None:
-            texts[key] = self._written(name, text, had)
+            texts[key] = self._written(name, text, self.item(name, key))
         else:
             for each in (key, *self.twins[name].get(key, ())):
                 texts.pop(each, None)
-        return True
 
     def text(self) -> Iterator[bytes]:
         """The text of the file."""

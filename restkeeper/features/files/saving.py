@@ -1,7 +1,7 @@
 """A file and the store in memory that serves it: changes are saved in the file, and what others save in it is served.
 
-The file is the truth. A change of a small file is in it before it is answered, one of a larger file soon after that.
-What others have saved is served before the next change, which is then done on it.
+The file is the truth: a change is in it before it is answered. What others have saved is served before the next
+change, which is then done on it.
 """
 
 import errno
@@ -20,7 +20,7 @@ from gevent import get_hub, monkey
 
 from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
-from restkeeper.errors import InvalidJson, Problem, shortened
+from restkeeper.errors import InvalidJson, Problem
 from restkeeper.exactjson import Buffer
 from restkeeper.features.files.declaring import Declared
 from restkeeper.features.files.file import EDITED, File, Look
@@ -29,7 +29,6 @@ from restkeeper.features.files.reading import (
     Content,
     FileError,
     Stamp,
-    id_of,
     is_equal,
     members_of,
     read,
@@ -47,9 +46,7 @@ from restkeeper.storage.location import is_mount
 
 T = TypeVar("T")
 
-SMALL = 1024 * 1024  # bytes of a file that is written before a change is answered: it takes some milliseconds
 LOOK_SECONDS = 0.1  # between two looks at the file
-TRIES = 5  # of saving a large file, which others save at the same time
 TOGETHER = 1000  # items that one transaction stores at the start
 
 Edit = tuple[str, str, Buffer | None]  # a name, a key and a text, None if the item is deleted
@@ -60,7 +57,7 @@ class SavedFile:
 
     `restart` ends this process for a reason: an edit does not fit what the service was declared by, or the schema was
     edited. It raises FileError or ValueError for what no service can be declared by. If the file is not `saved`,
-    changes stay in memory.
+    changes stay in memory, and `content` is what the file has.
     """
 
     def __init__(self, file: File, service: Service, restart: Callable[[str], object], *, saved: bool) -> None:
@@ -71,60 +68,39 @@ class SavedFile:
         self.stamp, self._schema_stamp = file.look
         self._access, self.in_place = access_of(self._path), not can_be_replaced(self._path)
         self._changed: dict[tuple[str, str], bool] = {}  # the items that this transaction changes: if it deletes one
-        self._unsaved: dict[tuple[str, str], Buffer | None] = {}  # items, with the texts that the file has of them
         self._refused: tuple[Look, StoreUnavailable] | None = None  # what cannot be served, and why
-        self._failure: StoreUnavailable | None = None  # of the last attempt to save a large file
         self._said = ""
-        self._is_serving = self._is_saving = False  # an edit, and what is not saved yet
+        self._is_serving = False  # an edit
         self.is_over = False
-        self.seconds = 0.0  # that the last write took
         cast(MemoryStore, service.store).attach(self.refresh, self.commit)
         service.hooks.on_change.append(self._note)
 
     def run(self) -> None:
-        """Serve edits and save changes until the process ends."""
+        """Serve edits until the process ends."""
         while not self.is_over:
-            time.sleep(max(LOOK_SECONDS, self.seconds))
+            time.sleep(LOOK_SECONDS)
             self.run_once()
 
     def run_once(self) -> None:
-        """Serve an edit, and save what is not saved yet."""
-        self.seconds, reason = 0.0, self._reason
+        """Serve an edit."""
+        refused = self._refused
         with suppress(StoreUnavailable):
-            for _ in range(TRIES):
-                self._service.store.write(lambda transaction: None)  # which begins with a `refresh`
-                if self._save_rest():
-                    break
+            self._service.store.write(lambda transaction: None)  # which begins with a `refresh`
         # A line about what another look has found, too: a program may just be writing the file.
-        if reason and reason is self._reason and self._said != (said := reason.detail):
+        if refused and refused is self._refused and self._said != (said := refused[1].detail):
             self._said = said
             say(f"{said}: changes are refused")
 
     def finish(self) -> None:
-        """Save what is not saved yet, before the process ends."""
-        if not self.is_over:
-            with suppress(StoreError):
-                self._save_rest()
-            if self._unsaved and self._is_saved:  # another program has broken it
-                say(f"{self._path.name}: {len(self._unsaved)} changes are lost, which could not be saved")
+        """The process ends."""
         self.is_over = True
-
-    @property
-    def _is_small(self) -> bool:
-        """Whether a change is to be in the file before it is answered."""
-        return not self._unsaved and (not self.stamp or self.stamp[1] < SMALL)
-
-    @property
-    def _reason(self) -> StoreUnavailable | None:
-        """Why nothing can be changed now."""
-        return self._refused[1] if self._refused else self._failure
 
     def refresh(self) -> None:
         """Serve what others have saved in the file; called before each transaction."""
         if self._is_serving:
             return
         self._changed.clear()  # of a transaction that was rolled back
-        if self._is_saving or self.is_over:
+        if self.is_over:
             return
         self._is_serving = True
         try:
@@ -145,7 +121,7 @@ class SavedFile:
         Of a schema that cannot be used the former one stays in use.
         """
         try:
-            edited = self._with_unsaved(apart(read, self._path, self.content.id_name))
+            edited = apart(read, self._path, self.content.id_name)
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
             if _structure(edited) != _structure(self.content):
                 reason = "it has other names"
@@ -154,8 +130,6 @@ class SavedFile:
                 self.content, self.stamp = edited, look[0]
                 _place_ids(self._service, edited)
                 return
-            if self._unsaved and self._is_saved:
-                self._replace(edited, look[0])
             self._restart(reason)
             self.is_over = True
             self._refused = look, StoreUnavailable(f"{self._path.name}: {reason}: the service starts again")
@@ -167,21 +141,6 @@ class SavedFile:
                 detail = getattr(error, "strerror", None) or str(error)
                 name = "" if detail.startswith(self._path.stem) else f"{self._path.name}: "
                 self._refused = look, StoreUnavailable(f"{name}{detail}")
-
-    def _with_unsaved(self, edited: Content) -> Content:
-        """What was edited with the changes that the file does not have yet: of one item, the change is the one."""
-        for (name, key), former in [*self._unsaved.items()]:
-            if edited.kinds.get(name) is None or _structure(edited)[name] != _structure(self.content)[name]:
-                say(f"{self._path.name}: {name} is another one now: a change of {id_of(key)} is not saved")
-                del self._unsaved[name, key]
-                continue
-            now, text = edited.item(name, key), self.content.item(name, key)
-            if not (is_equal(now, former) or is_equal(now, text)):
-                shown = "its deletion" if now is None else shortened(" ".join(bytes(now).decode().split()))
-                say(f"{self._path.name}: {name}/{id_of(key)} was changed by a request, too; not taken: {shown}")
-            edited.set(name, key, text)
-            self._unsaved[name, key] = now
-        return edited
 
     def _serve(self, edited: Content) -> str:
         """Change the items in the store as they were edited; returns why that cannot be, before anything is changed."""
@@ -241,26 +200,23 @@ class SavedFile:
         self._changed[key] = is_deleted
 
     def commit(self, transaction: Transaction) -> None:
-        """Save the changes of a transaction that is then committed, or remember that they are to be saved.
+        """Save the changes of a transaction that is then committed.
 
         Raises StoreUnavailable if the file cannot be written, or now has what cannot be served.
         """
-        content, is_now = self.content, self._is_small and self._is_saved
-        if self._is_serving:  # what was edited in the file is in it
-            self._changed.clear()
         changed, self._changed = self._changed, {}
+        if self._is_serving or not self._is_saved:  # what was edited in the file is in it
+            return
         edits = [edit for key, deleted in changed.items() for edit in self._edits(transaction, *key, deleted)]
-        if edits and self._reason:
-            raise self._reason
-        if edits and is_now:
-            content = content.copy({name for name, _, _ in edits})
-        for name, key, text in edits:
-            former = content.item(name, key)
-            if content.set(name, key, text) and not is_now:
-                self._unsaved.setdefault((name, key), former)
-        if content is not self.content:
-            self._replace(content, self.stamp)
-            self.content = content
+        if not edits:
+            return
+        if self._refused:
+            raise self._refused[1]
+        content = self.content.copy({name for name, _, _ in edits})
+        for edit in edits:
+            content.set(*edit)
+        self._replace(content, self.stamp)
+        self.content = content
 
     def _edits(self, transaction: Transaction, name: str, key: str, was_deleted: bool) -> list[Edit]:
         """What is to be set in the content for an item, as it is in the store now."""
@@ -275,32 +231,6 @@ class SavedFile:
         if was_deleted and text is not None and not is_single:  # what was then created again is the last one
             return [(name, key, None), (name, key, text)]
         return [] if is_equal(self.content.item(name, key), text) else [(name, key, text)]
-
-    def _save_rest(self) -> bool:
-        """Save changes of a large file. While that fails, others are refused.
-
-        Returns False if others have saved it since it was read.
-        """
-        if not self._unsaved or not self._is_saved or self._refused:
-            return True
-        unsaved = {key: self.content.item(*key) for key in self._unsaved}
-        began, self._is_saving = time.monotonic(), True
-        try:
-            self._replace(self.content.copy(self.content.collections), self.stamp)
-            self._failure = None
-        except StoreContended:
-            return False
-        except StoreUnavailable as error:
-            self._failure = error
-            return True
-        finally:
-            self._is_saving = False
-        for key, text in unsaved.items():
-            self._unsaved[key] = text
-            if self.content.item(*key) is text:
-                del self._unsaved[key]
-        self.seconds = time.monotonic() - began
-        return True
 
     def _replace(self, content: Content, stamp: Stamp) -> None:
         """Write the file, which has this stamp. Raises StoreUnavailable."""

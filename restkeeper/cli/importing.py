@@ -14,7 +14,7 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, in_batches, items_of, progress_bar, service_of_app
-from restkeeper.cli.lines import Item, Lines, Options, opened, refusal_of
+from restkeeper.cli.lines import Item, Lines, Options, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change, Hooks
@@ -75,7 +75,9 @@ def import_items(names_and_files: tuple[str, ...], version: str | None, revision
     shown, waiting = [items_of(service, name, version, revision) for name, _ in pairs], _Waiting()
     with ExitStack() as stack:
         imports = [
-            _Import(service, Lines(service, each, stack.enter_context(opened(file, service)), stack, chosen), waiting)
+            _Import(
+                service, Lines(service, each, stack.enter_context(click.open_file(file, "rb")), stack, chosen), waiting
+            )
             for each, (_, file) in zip(shown, pairs, strict=True)
         ]
         for each, (_, file) in zip(imports, pairs, strict=True):

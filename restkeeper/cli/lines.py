@@ -1,18 +1,15 @@
 """The lines of a file that is imported: read, validated, and compared with the items that are stored."""
 
 import hashlib
-import os
 import pickle
 import re
-import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 from uuid import UUID
 
 import click
@@ -77,7 +74,7 @@ class Lines:
     """
 
     def __init__(
-        self, service: Service, shown: Representation, source: BinaryIO, stack: ExitStack, options: Options
+        self, service: Service, shown: Representation, source: IO[bytes], stack: ExitStack, options: Options
     ) -> None:
         self.stored = service.representations[shown.name]
         self.options = options
@@ -106,8 +103,7 @@ class Lines:
 
         What is wrong is said after the `label`.
         """
-        size = self._source.seek(0, os.SEEK_END)
-        self._source.seek(0)
+        size = Path(file).stat().st_size if Path(file).is_file() else 0
         with progress_bar("reading", size) as bar:
             lines = _counted(self._source, bar.update)
             first = next(lines, b"").removeprefix(BOM)
@@ -259,18 +255,6 @@ def id_of(digest: bytes, number: int) -> str:
 def refusal_of(field: str, detail: str) -> ValidationFailed:
     """What is wrong with a field of a line."""
     return ValidationFailed(errors=[{"pointer": f"#/{field}", "detail": detail}])
-
-
-def opened(file: str, service: Service) -> BinaryIO:
-    """The file; for a pipe, a temporary copy."""
-    source = sys.stdin.buffer if file == "-" else Path(file).open("rb")
-    if file != "-" and source.seekable():
-        return source
-    spool = tempfile.TemporaryFile(dir=service.location.folder)
-    with source:
-        shutil.copyfileobj(source, spool)
-    spool.seek(0)
-    return spool
 
 
 def _counted(lines: Iterable[bytes], count: Callable[[int], None]) -> Iterator[bytes]:

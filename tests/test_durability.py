@@ -86,7 +86,7 @@ def test_a_worker_that_is_stopped_at_its_start_closes_the_store(tmp_path: Path) 
 @pytest.mark.parametrize(("stop", "killed"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
 def test_after_a_stop_one_file_has_everything(tmp_path: Path, stop: int, killed: bool) -> None:
     """After SIGTERM or Ctrl-C a copy of the one file has every item: also after a reload and beside a killed worker."""
-    with Gunicorn(tmp_path, workers=3, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "metrics")) as server:
+    with Gunicorn(tmp_path, workers=3) as server:
         for number in range(20):
             assert server.post("/products", {"name": f"{number}"}).status == 200
         before = set(server.worker_pids())

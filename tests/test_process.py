@@ -360,7 +360,6 @@ WORKERS = "must be a whole number from 1 to 256"
 WRONG = [
     *(("WEB_CONCURRENCY", value, WORKERS) for value in ("", "auto", "1.5")),  # gunicorn reads it at its import
     *(("SCRIPT_NAME", value, "must be a path such as /shop") for value in ("shop", "/my shop", "/shop?x", "//shop")),
-    ("PROMETHEUS_MULTIPROC_DIR", "/dev/null/metrics", "must be a folder that can be written"),
 ]
 
 

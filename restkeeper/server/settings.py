@@ -73,20 +73,13 @@ if not re.fullmatch(r"(/[^/?#\s]+)*/?", _path):
     sys.exit(f"restkeeper: SCRIPT_NAME={_path!r}: must be a path such as /shop")
 
 # The folder of the workers' metrics; it must be set before the first import of prometheus_client. It is in memory: the
-# files are mapped, and writing to a mapped file on a full disk ends the process. A new master (USR2) inherits the
-# variables of the old one, which deletes its folder at its end; so the new one needs another folder. A test harness has
-# none, as each space counts for itself in its one worker: a killed one leaves nothing.
+# files are mapped, and writing to a mapped file on a full disk ends the process. A new master (USR2) needs another
+# folder than the old one, which deletes its own at its end. A test harness has none, as each space counts for itself in
+# its one worker: a killed one leaves nothing.
 _memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()  # noqa: S108
-_own_folder = ""
-_folder = os.environ.pop("PROMETHEUS_MULTIPROC_DIR", _FOLDER)
+os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
 if not _config.harness:
-    if _FOLDER in _folder:
-        _folder = _own_folder = _make_folder(_memory)
-    with suppress(OSError):
-        os.makedirs(_folder, exist_ok=True)
-    if not (os.path.isdir(_folder) and os.access(_folder, os.W_OK)):
-        sys.exit(f"restkeeper: PROMETHEUS_MULTIPROC_DIR={_folder!r}: must be a folder that can be written")
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = _folder
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = _make_folder(_memory)
 
 import gevent  # noqa: E402
 from gevent import monkey  # noqa: E402
@@ -427,5 +420,5 @@ def worker_exit(server: Any, worker: Any) -> None:
 
 def on_exit(server: Any) -> None:
     """Delete the folder of the metrics, in the master."""
-    if _own_folder:
-        shutil.rmtree(_own_folder, ignore_errors=True)
+    if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        shutil.rmtree(folder, ignore_errors=True)

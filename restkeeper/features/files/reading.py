@@ -144,14 +144,11 @@ class Content(NamedTuple):
             yield from ((name, key, None) for key in before if key not in now)
 
     def moved(self, newer: "Content") -> Iterator[tuple[str, str]]:
-        """The items, in the order of the newer content, that are not where they are if its new ones are the last."""
+        """The items, in their newer order, of collections in which new ones are not the last or others have moved."""
         for name in newer.collections:
             before, now = dict(self.items(name)), dict(newer.items(name))
-            had = [*(key for key in before if key in now), *(key for key in now if key not in before)]
-            is_other = False
-            for one, key in zip(had, now, strict=True):
-                if is_other := is_other or one != key:
-                    yield name, key
+            if [*now] != [*(key for key in before if key in now), *(key for key in now if key not in before)]:
+                yield from ((name, key) for key in now)
 
     def copy(self, names: Iterable[str]) -> "Content":
         """A content whose items with these names can be set, and not those of this one."""

@@ -215,7 +215,7 @@ class SavedFile:
         content = self.content.copy({name for name, _, _ in edits})
         for edit in edits:
             content.set(*edit)
-        self._replace(content, self.stamp)
+        self._replace(content)
         self.content = content
 
     def _edits(self, transaction: Transaction, name: str, key: str, was_deleted: bool) -> list[Edit]:
@@ -232,11 +232,11 @@ class SavedFile:
             return [(name, key, None), (name, key, text)]
         return [] if is_equal(self.content.item(name, key), text) else [(name, key, text)]
 
-    def _replace(self, content: Content, stamp: Stamp) -> None:
-        """Write the file, which has this stamp. Raises StoreUnavailable."""
+    def _replace(self, content: Content) -> None:
+        """Write the file. Raises StoreUnavailable."""
         self._access = access_of(self._path) or self._access
         try:
-            found = apart(write_file, self._path, content, stamp, self._access, self.in_place)
+            found = apart(write_file, self._path, content, self.stamp, self._access, self.in_place)
         except OSError as error:
             kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
             raise kind(f"{self._path.name} cannot be written: {error.strerror}") from None

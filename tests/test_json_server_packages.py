@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.matrix, pytest.mark.needs("dialects")]
 
 REQUESTS = 300  # to each version, and half of them write
 SEED = 4
-FORM = "application/x-www-form-urlencoded"
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def content_of(file: Path) -> Content:
 
 def ask(port: int, request: Request) -> HttpResponse:
     body = json.dumps(request.body) if isinstance(request.body, dict) else request.body
-    headers = {} if body is None else {"Content-Type": FORM if request.form else "application/json"}
+    headers = {} if body is None else {"Content-Type": "application/json"}
     return send(port, request.method, request.path, body, headers)
 
 

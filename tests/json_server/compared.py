@@ -217,15 +217,6 @@ def _single(exchange: Exchange) -> Answer:
     return exchange.theirs
 
 
-def _form(exchange: Exchange) -> Answer:
-    if not exchange.request.form or exchange.theirs.status < 400:
-        return exchange.theirs
-    (name,), body = exchange.parts, parse_qs(exchange.request.body)
-    item = {"id": exchange.ours.body["id"], **{key: each if len(each) > 1 else each[0] for key, each in body.items()}}
-    file = {**exchange.before, name: [*exchange.before[name], item]}
-    return exchange.theirs._replace(status=200, body=item, file=file)
-
-
 def _embedded(exchange: Exchange) -> Answer:
     """With the address of the rest of a list."""
     children = {child for child, _ in CHILDREN.values()} & {*exchange.query.get("_embed", [])}
@@ -319,7 +310,6 @@ REASONS: list[tuple[str, Change]] = [
     ("`POST /posts/1/comments`", _of("0.17", _number)),
     ("`/posts/1/comments`, `/db`", _of("1", _nested)),
     ("`POST /profile`", _of("0.17", _single)),
-    ("forms", _of("1", _form)),
     ("`DELETE /posts/1`", _of("0.17", _deleted)),
     ("`_dependent=comments`", _of("1", _dependent)),
     ('`"postId": "1"`', _of("1", _deleted)),

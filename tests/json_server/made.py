@@ -16,12 +16,11 @@ NAMES = [*UNIQUE, "users", "articles"]  # those with texts as ids are more frequ
 
 
 class Request(NamedTuple):
-    """A request; `form` says that the body is sent as an HTML form."""
+    """A request."""
 
     method: str
     path: str
     body: Any = None
-    form: bool = False
 
     def __str__(self) -> str:
         return " ".join([self.method, self.path, *([] if self.body is None else [json.dumps(self.body)])])
@@ -116,13 +115,12 @@ class Maker:
         if kind < 0.04:
             return Request(choose(["PUT", "PATCH"] + ["POST"] * old), "/profile", {"name": f"name {self.number}"})
         if kind < 0.08:
-            form = Request("POST", "/labels", f"name=Form+{self.number}&a=1&a=2", form=True)
             others = (
                 Request("POST", "/none", {"a": 1}),
                 Request("PUT", "/posts", {"a": 1}),
                 Request("POST", "/users", "{"),
             )
-            return choose([form, form, *others, Request("DELETE", "/profile")])
+            return choose([*others, Request("DELETE", "/profile")])
         if kind < 0.2:
             parent = choose([*CHILDREN])
             id = quote(str(choose([*(each["id"] for each in content[parent]), "none"])), safe="")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import random, uniform
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from flask import Request, Response, send_file
 from werkzeug.exceptions import MethodNotAllowed
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock
-from restkeeper.errors import BadRequest, BodyTooLarge, Unavailable, UnsupportedMediaType
+from restkeeper.errors import Unavailable
 from restkeeper.exactjson import Buffer
 from restkeeper.features.files.file import EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
@@ -26,11 +26,10 @@ from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply
 from restkeeper.web.auth import caller, needs
-from restkeeper.web.bodies import JSON, put_back, read_bytes, require_acceptable
-from restkeeper.web.edge import Wsgi, own_site_check
+from restkeeper.web.bodies import JSON, require_acceptable
+from restkeeper.web.edge import Wsgi
 from restkeeper.web.operations import Result, returns
 
-FORM = "application/x-www-form-urlencoded"
 OWN_PATHS = ("/api/", "/_/")  # begin those that no rule rewrites, if they are routes
 _MARKED = "restkeeper.slashes"  # in the WSGI environment: whether the path has `SLASH`
 _MARK = SLASH.encode().decode("latin-1")  # as it is there
@@ -59,7 +58,7 @@ class FileOptions:
 
 
 def install(app: Application, service: Service, options: FileOptions, path: Path, arrays: Mapping[str, Buffer]) -> None:
-    """Serve folders, `/db` and arrays, read forms, rewrite paths, and do what the options say, of the file at a path.
+    """Serve folders, `/db` and arrays, rewrite paths, and do what the options say, of the file at a path.
 
     Raises FileError and OSError.
     """
@@ -72,7 +71,6 @@ def install(app: Application, service: Service, options: FileOptions, path: Path
     if guard.local_only and not (config.admin_key or config.jwt_jwks):
         guard.ignores_credentials = lambda: not service.store.page("keys", Query(limit=1)).bodies  # until one is made
     app.before.insert(0, _read_slashes)
-    app.before.insert(app.before.index(guard.authorize) + 1, _read_forms(service))
     first: list[Callable[[Request], Response | None]] = [files.send]
     if options.fail or options.delay[1]:
         first.append(_delays(options, service.clock))
@@ -170,37 +168,6 @@ def _read_slashes(request: Request) -> None:
         request.path = request.path.replace(SLASH, "/")
     else:
         request.view_args = {name: each.replace(SLASH, "/") for name, each in request.view_args.items()}
-
-
-def _read_forms(service: Service) -> Callable[[Request], None]:
-    """Read the body of an HTML form as the JSON object that it means: of texts, and of arrays where a name is repeated.
-
-    A browser sends forms to other sites without asking them first: those are refused, also if callers have credentials.
-    """
-    config = service.config
-    require_own_site = own_site_check(config.cors_origins, local_only=service.guard.local_only)
-
-    def read(request: Request) -> None:
-        if request.method not in ("POST", "PUT", "PATCH") or request.mimetype != FORM:
-            return
-        require_own_site(request)
-        body = read_bytes(config.max_body)
-        if body.lstrip()[:1] in (b"{", b"["):  # a browser writes %7B
-            raise UnsupportedMediaType(f"the body looks like JSON: send it with Content-Type: {JSON}")
-        if body.count(b"&") >= config.max_nodes:
-            raise BodyTooLarge(f"the body has more than {config.max_nodes} values")
-        try:
-            pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict")
-        except UnicodeDecodeError:
-            raise BadRequest("the form is not UTF-8: write é as %C3%A9") from None
-        values = dict[str, list[str]]()
-        for name, text in pairs:
-            values.setdefault(name, []).append(text)
-        data = exactjson.dumps({name: texts if len(texts) > 1 else texts[0] for name, texts in values.items()})
-        request.environ["CONTENT_TYPE"] = JSON
-        put_back(data)
-
-    return read
 
 
 def _array(name: str, arrays: Mapping[str, Buffer]) -> Callable[[], Response]:

@@ -144,7 +144,7 @@ def test_a_forked_process_excludes_its_parent() -> None:
         shared(table=table).incr("a", 600)
 
     child = forked(count)
-    with table:
+    with table.locked():
         os.write(lock, b"x")
         os.read(begun, 1)
         assert os.waitpid(child, os.WNOHANG) == (0, 0)

@@ -62,13 +62,11 @@ class _Refusal(StreamRequestHandler):
                     break
 
 
-def keep_serving(
-    command: list[str], folder: Path, listener: socket.socket, environ: Mapping[str, str], *, loses: bool
-) -> NoReturn:
+def keep_serving(command: list[str], folder: Path, listener: socket.socket, environ: Mapping[str, str]) -> NoReturn:
     """Run a program that serves on a socket, and again after each change of a `*.py` in the folder; ends by a signal.
 
     The program finds the descriptors in its environment: RESTKEEPER_FD, the socket; RESTKEEPER_FAULT, to write why it
-    does not start; RESTKEEPER_LIFELINE, which closes with this process. If it `loses` its items by that, this is said.
+    does not start; RESTKEEPER_LIFELINE, which closes with this process.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: sys.exit(0))
@@ -97,8 +95,7 @@ def keep_serving(
                 _stop(program)
                 _read(faults)
                 changed = os.path.relpath(min(path for _, path in changes), folder)
-                lost = ", with no items: memory:// keeps none" if loses else ""
-                print(f"restkeeper: {changed} has changed: starts again{lost}", file=sys.stderr)
+                print(f"restkeeper: {changed} has changed: starts again", file=sys.stderr)
                 if server.fault:
                     server.shutdown()
                 elif environ["RESTKEEPER_WELCOME"] == "1":

@@ -199,8 +199,7 @@ def _serve(load: Callable[..., Any], *, is_file: bool = False, watched: Path | N
         config = Config.from_env()
     except ConfigError as error:
         sys.exit(f"restkeeper: {error}")
-    loses = config.database_url == "memory://"
-    if loses:  # which belongs to one process
+    if config.database_url == "memory://":  # which belongs to one process
         os.environ.setdefault("WEB_CONCURRENCY", "1")
     is_inherited = "GUNICORN_FD" in os.environ or "RESTKEEPER_FD" in os.environ  # the socket, by USR2 or `reload`
     if not is_inherited and _is_taken(config.host, config.port):
@@ -214,7 +213,7 @@ def _serve(load: Callable[..., Any], *, is_file: bool = False, watched: Path | N
             sys.exit(f"restkeeper: HOST={config.host!r}, PORT='{config.port}': {error.strerror}")
         environ = {**os.environ, "PYTHONPATH": python_path()}
         command = [sys.executable, "-P", "-m", "restkeeper", "serve", "--no-reload", str(watched)]
-        import_module("restkeeper.server.reload").keep_serving(command, watched, listener, environ, loses=loses)
+        import_module("restkeeper.server.reload").keep_serving(command, watched, listener, environ)
     _Gunicorn(load, is_file=is_file).run()
 
 

@@ -39,7 +39,6 @@ from restkeeper.versions import prefix_of
 from restkeeper.web.application import Application
 
 _EMPTY = 'no collections: add an array, such as "posts": []'
-MOST_NAMED = 20  # collections that the start names
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
@@ -121,8 +120,6 @@ def _application_of(
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
         counts += file.content.arrays
-        if len(counts) > MOST_NAMED:
-            counts[MOST_NAMED:] = [f"and {len(counts) - MOST_NAMED} more"]
         found = [
             f"{path.name}: {', '.join(counts) or _EMPTY}",
             *lines,

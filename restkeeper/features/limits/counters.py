@@ -19,7 +19,8 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_UN, lockf
 from functools import lru_cache
 from hashlib import blake2b
@@ -55,7 +56,7 @@ _log = logging.getLogger("restkeeper")
 
 
 class CounterTable:
-    """The table, shared with processes that this one forks later. `with table` has the lock, of all of them.
+    """The table, shared with processes that this one forks later. `locked` has the lock, of all of them.
 
     The lock is one of the system's on a file without a name: it belongs to a process, so that a forked one does not
     have its parent's, and it is released when the process ends, however that happens.
@@ -74,19 +75,15 @@ class CounterTable:
         self._descriptor = file.fileno()
         self._threads = threading.Lock()  # the file's lock is of the whole process
 
-    def __enter__(self) -> None:
-        self._threads.acquire()
-        try:
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Have the lock of all processes, and of their threads."""
+        with self._threads:
             lockf(self._descriptor, LOCK_EX)
-        except BaseException:
-            self._threads.release()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        try:
-            lockf(self._descriptor, LOCK_UN)
-        finally:
-            self._threads.release()
+            try:
+                yield
+            finally:
+                lockf(self._descriptor, LOCK_UN)
 
     def find(self, key: str, now: float) -> tuple[int, bool]:
         """The slot of a key, and whether the key is in it; if not, a free slot, or else that of the lowest count.
@@ -150,7 +147,7 @@ class SharedStorage(Storage):
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Add to a key's count and return it. It expires `expiry` seconds after its first increment."""
         table = self._table
-        with table:
+        with table.locked():
             now = self._now()
             slot, is_known = table.find(key, now)
             if is_known:
@@ -165,20 +162,20 @@ class SharedStorage(Storage):
 
     def get(self, key: str) -> int:
         """A key's count; 0 if it has none or it has expired."""
-        with self._table:
+        with self._table.locked():
             slot, is_known = self._table.find(key, self._now())
             return self._table.words[slot + _COUNT] if is_known else 0
 
     def get_expiry(self, key: str) -> float:
         """When a key's count expires, in seconds since the epoch; now if it has none."""
-        with self._table:
+        with self._table.locked():
             now = self._now()
             slot, is_known = self._table.find(key, now)
             return self._table.times[slot + _EXPIRY] if is_known else now
 
     def clear(self, key: str) -> None:
         """Delete a key's count."""
-        with self._table:
+        with self._table.locked():
             slot, is_known = self._table.find(key, self._now())
             if is_known:
                 self._table.times[slot + _EXPIRY] = 0.0
@@ -189,7 +186,7 @@ class SharedStorage(Storage):
 
     def reset(self) -> None:
         """Delete all counts."""
-        with self._table:
+        with self._table.locked():
             for slot in range(_EXPIRY, len(self._table.times), _SLOT_WORDS):
                 self._table.times[slot] = 0.0
 

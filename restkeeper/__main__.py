@@ -32,13 +32,7 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in COMMANDS:
-            return load_command(COMMANDS[cmd_name])
-        if {".", "/"}.intersection(cmd_name):
-            folder = f"a folder: write restkeeper serve {cmd_name}"
-            found = folder if Path(cmd_name).is_dir() else "no command, and there is no such file"
-            raise click.UsageError(f"{cmd_name} is {found}", ctx)
-        return None
+        return load_command(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A file, with options before or after it, is served by a command of its own."""

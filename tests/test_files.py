@@ -929,7 +929,7 @@ REFUSED = [  # a file, what it has, and the line
     (
         "routes.py",
         WRONG.replace("posts", "post"),
-        "routes.py:3: there is no collection 'post'; there are: posts, comments, profile",
+        "routes.py:3: KeyError: 'post'",
     ),
     ("routes.py", "declare = 5", "routes.py: declare=5: must be a function of the resources, by name"),
     ("routes.py", "blueprints = [5]", "routes.py: blueprints=[5]: must be a list of blueprints of Flask"),

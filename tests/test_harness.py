@@ -253,8 +253,6 @@ class TestControl:
             ("POST", "/{id}/stubs", {"path": "/rates", "bytes": "?"}, 422),
             ("POST", "/{id}/stubs", {"path": "/rates", "request_query": {"a": {}}}, 422),
             ("POST", "/{id}/assert_requested", {"path": "/users", "query": {"a": [1, True, "b"]}}, 200),
-            ("POST", "/{id}/assert_requested", {"times": 1, "at_most": 1}, 422),
-            ("POST", "/{id}/assert_requested", {"at_least": 2, "at_most": 1}, 422),
             ("POST", "/{id}/assert_order", {"steps": [{"method": "POST", "json": None, "partial": True}]}, 200),
             ("POST", "/{id}/assert_order", {"steps": []}, 422), ("DELETE", "/{id}/requests", None, 200),
             ("POST", "/{id}/faults", {"kind": "close", "path": "/none"}, 422),
@@ -653,7 +651,7 @@ class TestFaults:
         [
             ("GTE", "/users", "#/method: is none of DELETE, GET, HEAD, .*, nor a pattern"),
             ("GET", "/users?name=Anna", "#/path.*must be without a query"),
-            ("GET", "/user", r"is no route, no stub, and no pattern with `\*`; did you mean /users\?"),
+            ("GET", "/user", r"is no route, no stub, and no pattern with `\*`"),
             ("GET", "/api/v9/users", "is no route"),
             ("GET", "/users/1/2/3", "is no route"),
             ("*", "/", None),
@@ -773,8 +771,6 @@ class TestStubs:
         ]:  # fmt: skip
             answer = space.client.get(path)
             assert (answer.data, answer.content_type) == (content, kind)
-        with pytest.raises(ValueError, match="#/file: cannot be with bytes"):
-            space.stub("GET", "/both", file="logo.png", bytes=b"")
 
     def test_fields_of_one_name(self, space: Space) -> None:
         """An array of them: two cookies."""

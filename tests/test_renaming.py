@@ -375,7 +375,6 @@ class TestUnserved:
             ((TASKS,), "keys", "'keys' is served, or the store has nothing of it; it has something of notes"),
             ((TASKS,), "_ids", "'_ids' is served, or the store has nothing of it; it has something of notes"),
             ((TASKS,), "other", "'other' is served, or the store has nothing of it; it has something of notes"),
-            ((TASKS,), "notes", "2 items of notes would be deleted, and nobody can be asked: add --yes"),
         ],
     )
     def test_forget_refuses(
@@ -385,11 +384,8 @@ class TestUnserved:
         assert done.exit_code == 2 and done.stderr.startswith(f"Error: {reason}"), done.stderr
         assert len(old.get("/notes").json) == 2
 
-    @pytest.mark.parametrize("answer", ["n", "y"])
-    def test_forget_asks(
-        self, programs: Programs, old: FlaskClient, monkeypatch: pytest.MonkeyPatch, answer: str
-    ) -> None:
-        monkeypatch.setattr("restkeeper.cli.renaming._is_terminal", lambda: True)
+    @pytest.mark.parametrize("answer", ["n", "y", ""])
+    def test_forget_asks(self, programs: Programs, old: FlaskClient, answer: str) -> None:
         done = programs.run((TASKS,), "forget", "notes", input=answer)
         assert "Delete 2 items of notes, for ever? [y/N]" in done.stderr
         assert done.exit_code == (0 if answer == "y" else 1)

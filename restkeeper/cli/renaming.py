@@ -1,6 +1,5 @@
 """`restkeeper rename` and `forget`: what is stored of collections that have another name now, or are gone."""
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -67,8 +66,6 @@ def forget(name: str, yes: bool) -> None:
     store = service.store
     about = f"{_unserved(service, store.stored(), name).items:,} items of {name}"
     if not yes:
-        if not _is_terminal():
-            raise Refused(f"{about} would be deleted, and nobody can be asked: add --yes")
         click.confirm(f"Delete {about}, for ever?", abort=True, err=True)
     store.write(partial(Transaction.mark_gone, collection=name, now=rfc3339(service.clock.time())), use_reserve=True)
     store.last_event()  # nobody adds events of it: all of them have positions
@@ -100,8 +97,3 @@ def _outdated(service: Service, database: Database) -> Iterator[str]:
             if gone := [each for each in (*item["scopes"], *item.get("types", ())) if each not in known]:
                 which, remedy = item.get("name") or item["url"], remedies[collection].format(id=record.id)
                 yield f"{collection}: {record.id} ({which}) has {', '.join(gone)}, of no collection now: {remedy}"
-
-
-def _is_terminal() -> bool:
-    """Whether somebody can be asked."""
-    return sys.stdin.isatty()

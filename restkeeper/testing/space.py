@@ -72,8 +72,6 @@ class Space:
     def _declare(self, method: str, path: str, value: dict[str, Any]) -> None:
         """Send what is to happen. Raises ValueError for what cannot be, and OSError for a `file` that is not there."""
         if "file" in value:
-            if "bytes" in value:
-                raise ValueError("#/file: cannot be with bytes")
             file = self.folder / value.pop("file")
             value = {"content_type": guess_type(file)[0], **value, "bytes": file.read_bytes()}
         if isinstance(content := value.get("bytes"), bytes):

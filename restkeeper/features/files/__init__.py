@@ -217,13 +217,6 @@ def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> N
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
 
 
-class _Named(dict[str, Resource]):
-    """Resources by name."""
-
-    def __missing__(self, name: str) -> Resource:
-        raise ValueError(f"there is no collection {name!r}; there are: {', '.join(self)}")
-
-
 def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
     """What routes.py adds: actions and functions of the resources, and blueprints. Raises ValueError for others."""
     if not file.is_file():
@@ -232,7 +225,7 @@ def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
     if declare := getattr(module, "declare", None):
         if not callable(declare):
             raise ValueError(f"{file.name}: declare={declare!r}: must be a function of the resources, by name")
-        declare(_Named({each.public_name: each for each in resources}))
+        declare({each.public_name: each for each in resources})
     elif not hasattr(module, "blueprints"):
         say(f"{file.name} has neither declare(resources) nor blueprints, and adds nothing")
     blueprints = getattr(module, "blueprints", ())

@@ -264,15 +264,6 @@ class CountSchema(ExpectedSchema):
     at_least, at_most = _number(0, 10**6, **_OPTIONAL), _number(0, 10**6, **_OPTIONAL)
     within = _number(0, LONGEST_WAIT, _WITHIN, fields.Float, load_default=0.0)
 
-    @validates_schema
-    def require_possible(self, data: dict[str, Any], **_: Any) -> None:
-        """Raises ValidationError for numbers that cannot be."""
-        least, most = data["at_least"], data["at_most"]
-        if data["times"] is not None and (least, most) != (None, None):
-            raise ValidationError({"times": ["cannot be with at_least or at_most"]})
-        if least is not None and most is not None and least > most:
-            raise ValidationError({"at_most": ["must not be less than at_least"]})
-
 
 class OrderSchema(_Schema):
     """Requests that a test expects one after another, perhaps with others between."""

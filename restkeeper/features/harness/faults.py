@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from itertools import chain
 from random import Random
 from types import SimpleNamespace
@@ -145,9 +144,7 @@ class Faults:
         elif is_stub and any(is_like(each, method) for each in here):
             wrong["path"] = "is a route of the service, which a fault can respond for"
         elif not (is_stub or here or "*" in path or any(is_at(path.encode(), each.path) for each in self._stubs)):
-            close = get_close_matches(path, [VERSION.sub("", each.rule) for each in rules], 1)
-            meant = f"; did you mean {close[0]}?" if close else ""
-            wrong["path"] = f"is no route, no stub, and no pattern with `*`{meant}"
+            wrong["path"] = "is no route, no stub, and no pattern with `*`"
         require_none([{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
 
     def chosen(self, sent: Any) -> tuple[float, Declared | None]:

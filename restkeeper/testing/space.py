@@ -24,7 +24,6 @@ __tracebackhide__ = True  # a failure is shown at the line of the test
 Send = Callable[[str, str, Any], Any]  # a method, a path and a JSON value to the JSON value of the response
 
 Declarations = WeakKeyDictionary["Space", set[int]]  # the numbers of what was declared in spaces: see `Faults.unmet`
-ANY = object()  # JSON value
 
 declared: Declarations = WeakKeyDictionary()  # by the present test, and its fixtures of its own scope
 missed = deque[Any](maxlen=100)  # what was unmet in spaces that were dropped or reset since the present test has begun
@@ -133,27 +132,15 @@ class Space:
         """Forget the requests, and nothing else."""
         self._send("DELETE", "/requests", None)
 
-    def assert_requested(
-        self,
-        method: str,
-        path: str,
-        *,
-        times: int | None = None,
-        at_least: int | None = None,
-        at_most: int | None = None,
-        within: float = 0.0,
-        json: Any = ANY,
-        **expected: Any,
-    ) -> None:
-        """Raises AssertionError, with the nearest request, unless there were so many of them within so many seconds.
+    def assert_requested(self, method: str, path: str, **expected: Any) -> None:
+        """Raises AssertionError, with the nearest request, unless there were such requests `within` so many seconds.
 
-        Without a number there is at least one. Method and path are patterns with `*`; a query that follows the path,
-        too. Their content is this `json`, of which `partial=True` objects have further members; `query` and `headers`
-        are {name: value}, patterns with `*`, and None if there is none.
+        The number is `times`, or `at_least` and `at_most`; without it there is at least one. Method and path are
+        patterns with `*`; a query that follows the path, too. Their content is this `json`, of which `partial=True`
+        objects have further members; `query` and `headers` are {name: value}, patterns with `*`, and None if there is
+        none.
         """
-        numbers = {"times": times, "at_least": at_least, "at_most": at_most, "within": within}
-        expected |= {"method": method, "path": path} | ({} if json is ANY else {"json": json})
-        self._assert("/assert_requested", numbers | expected)
+        self._assert("/assert_requested", {"method": method, "path": path, **expected})
 
     def assert_order(self, *steps: Mapping[str, Any] | Sequence[Any], within: float = 0.0) -> None:
         """Raises AssertionError unless there were these requests one after another, perhaps with others between.

@@ -115,7 +115,7 @@ def _application_of(
     if is_own and serves:
         saved = SavedFile(file, service_of(app), partial(_restart, create, path, options), saved=is_saved)
         Thread(target=_synchronize, args=(saved,), name="file", daemon=True).start()  # a greenlet, by gevent
-        atexit.register(saved.finish)
+        atexit.register(setattr, saved, "is_over", True)
     elif is_own:
         members = [(name, file.content.members[name]) for name in declared]
         counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]

@@ -39,6 +39,7 @@ from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import POSITION
 
 JsonSchema = dict[str, Any]
+Names = dict[str, tuple[str, str]]  # of collections, and of their items, by path
 
 LISTS: Any = {"sort": POSITION, "page_limit": LARGEST_PAGE, "page_bytes": 4 * 1024 * 1024}  # all items, as in the file
 EMBED_LIMIT = 1_000  # items that are embedded in one that they refer to
@@ -148,12 +149,12 @@ def singular_of(name: str) -> str:
     return name
 
 
-def names_of(paths: Iterable[str]) -> dict[str, tuple[str, str]]:
+def names_of(paths: Iterable[str]) -> Names:
     """The name of each collection with these paths, and of its items: identifiers, each unlike all others.
 
     They are the path and its singular where they can be.
     """
-    taken, found = {*map(_alike, RESERVED | RESERVED_KINDS)}, dict[str, tuple[str, str]]()
+    taken, found = {*map(_alike, RESERVED | RESERVED_KINDS)}, Names()
     for path in sorted(paths, key=lambda each: not _NAME.fullmatch(each)):
         plain = normalize("NFKD", path).encode("ascii", "ignore").decode()  # `u` of `ü`
         plain = re.sub(r"\W+", "_", plain).strip("_") if not _NAME.fullmatch(path) else path
@@ -220,12 +221,7 @@ def resources_of(
 
 
 def _resource_of(
-    name: str,
-    names: Mapping[str, tuple[str, str]],
-    declared: Mapping[str, Declared],
-    notes: list[str],
-    strict: bool,
-    read_only: bool,
+    name: str, names: Names, declared: Mapping[str, Declared], notes: list[str], strict: bool, read_only: bool
 ) -> Resource:
     own = declared[name]
     strict = strict and not own.is_open

@@ -18,7 +18,7 @@ from restkeeper.features.files.reading import (
     id_kind,
     key_of,
     load_json,
-    read,
+    parse,
     stamp_of,
 )
 
@@ -50,7 +50,7 @@ def read_file(path: Path, id_name: str = "id") -> File:
     schema = path.with_suffix(SCHEMA)
     look = stamp_of(path), stamp_of(schema)
     source = schema.read_bytes() if schema.is_file() else b""
-    return File(path, schema, look, source, read(path, id_name))
+    return File(path, schema, look, source, parse(path.read_bytes(), path.name, id_name))
 
 
 def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mapping[str, Declared], list[str]]:

@@ -222,15 +222,6 @@ class Content(NamedTuple):
         return lines.replace(b"\n", self.layout.newline + outer)
 
 
-def read(path: Path, id_name: str = "id") -> Content:
-    """The content of a file. Raises FileError."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{path.name}: {error.strerror}") from None
-    return parse(data, path.name, id_name)
-
-
 def parse(data: bytes, name: str, id_name: str = "id") -> Content:
     """The content of the text of a file with this name, whose items have their ids in `id_name`. Raises FileError."""
     _require_characters(data, name)

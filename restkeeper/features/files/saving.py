@@ -31,7 +31,7 @@ from restkeeper.features.files.reading import (
     Stamp,
     is_equal,
     members_of,
-    read,
+    parse,
     stamp_of,
 )
 from restkeeper.resources.call import of_program
@@ -91,10 +91,6 @@ class SavedFile:
             self._said = said
             say(f"{said}: changes are refused")
 
-    def finish(self) -> None:
-        """The process ends."""
-        self.is_over = True
-
     def refresh(self) -> None:
         """Serve what others have saved in the file; called before each transaction."""
         if self._is_serving:
@@ -121,7 +117,7 @@ class SavedFile:
         Of a schema that cannot be used the former one stays in use.
         """
         try:
-            edited = apart(read, self._path, self.content.id_name)
+            edited = apart(lambda: parse(self._path.read_bytes(), self._path.name, self.content.id_name))
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
             if _structure(edited) != _structure(self.content):
                 reason = "it has other names"

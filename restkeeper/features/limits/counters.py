@@ -126,15 +126,9 @@ class SharedStorage(Storage):
     STORAGE_SCHEME = ["shared"]
 
     def __init__(
-        self,
-        uri: str,
-        wrap_exceptions: bool = False,
-        *,
-        table: CounterTable,
-        now: Callable[[], float] = time.time,
-        **options: Any,
+        self, *arguments: Any, table: CounterTable, now: Callable[[], float] = time.time, **options: Any
     ) -> None:
-        super().__init__(uri, wrap_exceptions, **options)
+        super().__init__(*arguments, **options)
         self._table = table
         self._now = now
         self._was_full = False  # a process logs it once

@@ -18,13 +18,7 @@ from werkzeug.datastructures import Headers
 
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, Unavailable
-from restkeeper.features.events.types import (
-    OF_SERVICE,
-    EventRepresentations,
-    contribution_of,
-    enveloped,
-    known_types,
-)
+from restkeeper.features.events.types import OF_SERVICE, EventRepresentations, contribution_of, enveloped, known_types
 from restkeeper.parsing import whole
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, KNOWN, lacking

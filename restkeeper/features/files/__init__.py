@@ -22,14 +22,7 @@ from restkeeper.features.files.file import SCHEMA, File, declare, describe, read
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install
 from restkeeper.features.files.reading import Content, FileError, Stamp, stamp_of
-from restkeeper.features.files.saving import (
-    LOOK_SECONDS,
-    SavedFile,
-    apart,
-    can_be_replaced,
-    fill,
-    say,
-)
+from restkeeper.features.files.saving import LOOK_SECONDS, SavedFile, apart, can_be_replaced, fill, say
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources import RESERVED
 from restkeeper.resources.resource import Resource

@@ -25,15 +25,7 @@ from restkeeper.exactjson import Buffer
 from restkeeper.features.files.declaring import Declared
 from restkeeper.features.files.file import EDITED, File, Look
 from restkeeper.features.files.items import FileItems
-from restkeeper.features.files.reading import (
-    Content,
-    FileError,
-    Stamp,
-    is_equal,
-    members_of,
-    parse,
-    stamp_of,
-)
+from restkeeper.features.files.reading import Content, FileError, Stamp, is_equal, members_of, parse, stamp_of
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change
 from restkeeper.resources.representation import StoredRepresentation

@@ -24,14 +24,7 @@ from restkeeper.service import Service
 from restkeeper.versions import prefix_of
 from restkeeper.web.auth import OWN, PROBE, needed_by
 from restkeeper.web.errors import PAGES, PROBLEM_JSON
-from restkeeper.web.operations import (
-    EVERY_PROBLEM,
-    JsonSchema,
-    Parameter,
-    Result,
-    SchemaOf,
-    operation_of,
-)
+from restkeeper.web.operations import EVERY_PROBLEM, JsonSchema, Parameter, Result, SchemaOf, operation_of
 
 _ARGUMENT = re.compile(r"<(?:(\w+)(?:\((.*?)\))?:)?(\w+)>")
 _PART = re.compile(rf"{_ARGUMENT.pattern}|[^<]+")

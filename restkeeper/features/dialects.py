@@ -81,7 +81,7 @@ Clause = tuple[Filter, ...]  # of which one is enough
 def install(app: Application, service: Service) -> None:
     """Accept the query dialects of other clients for lists."""
     service.hooks.before_read.append(translate)
-    service.hooks.dependents = _dependents
+    service.hooks.dependents = lambda: request.args.getlist("_dependent")
     names = {DIALECTS: ["json-server", "ra-data-simple-rest"]}
     service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
 
@@ -119,11 +119,6 @@ def translate(representation: Representation, most: int) -> None:
             after_this_request(lambda response: _in_envelope(response, offset // max(limit, 1) + 1, limit))
     numbers = ((name, str(number)) for name, number in stretch.items())
     request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
-
-
-def _dependents() -> list[str]:
-    """The collections whose items the current request deletes with the one that they refer to."""
-    return request.args.getlist("_dependent")
 
 
 def _nothing(representation: Representation) -> Filter:

@@ -35,7 +35,7 @@ def install(app: Application, service: Service) -> None:
     metrics = Metrics(service.config.metrics_token, service.guard)
     if service.config.metrics_token:
         app.after.append(metrics.count)
-        app.refused.append(metrics.count_refusal)
+        app.refused.append(lambda status: metrics.refused.labels(status).inc())  # no request reaches the application
     routes = Blueprint("metrics", __name__)
     routes.add_url_rule("/metrics", view_func=metrics.read_metrics)
     app.register_blueprint(routes)
@@ -85,7 +85,7 @@ class Metrics:
             ("version", "part"),
             registry=self._registry,
         )
-        self._refused = Counter(
+        self.refused = Counter(
             "restkeeper_refused",
             "Requests that the server refused before any route, by status, and connections closed to make room",
             ("status",),
@@ -100,10 +100,6 @@ class Metrics:
         self._seconds.labels(method, route, response.status_code).observe(seconds)
         for each in served.environ.get(DEPRECATED, ()):  # a part that is empty is all of a version
             self._deprecated.labels(each.version or "unversioned", each.part).inc()
-
-    def count_refusal(self, status: str) -> None:
-        """Count a request that has not reached the application, or a connection."""
-        self._refused.labels(status).inc()
 
     @needs(OWN)
     @returns(METRICS, MetricsClosed)

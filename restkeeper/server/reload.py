@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.1  # between two looks at the state of the program
 NO_SOURCE = ("node_modules", "site-packages", "__pycache__")  # beside hidden folders
 STOP_SECONDS = 5.0  # for the end of the program, whose requests under way have a second
 MOST_ANSWERED = 50  # at the same time, while there is no program
-LINGER_SECONDS = 1.0  # for each part of a request that is read on, so that the response arrives
+READ_SECONDS = 1.0  # for which a client can be silent
 
 
 class _Refusals(ThreadingTCPServer):
@@ -49,17 +49,13 @@ class _Refusals(ThreadingTCPServer):
 
 
 class _Refusal(StreamRequestHandler):
-    timeout = LINGER_SECONDS
+    timeout = READ_SECONDS
 
     def handle(self) -> None:
         sock = self.request
         if begin := sock.recv(65536):
             head, separator, content = problem(503, self.server.fault).partition(b"\r\n\r\n")  # type: ignore[attr-defined]
             sock.sendall(head + separator + (b"" if begin.startswith(b"HEAD ") else content))
-            sock.shutdown(socket.SHUT_WR)
-            for _ in range(100):
-                if not sock.recv(65536):
-                    break
 
 
 def keep_serving(command: list[str], folder: Path, listener: socket.socket, environ: Mapping[str, str]) -> NoReturn:

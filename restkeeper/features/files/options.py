@@ -132,9 +132,12 @@ class _Paths:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         _mark_slashes(environ)
-        if self._rules and not self._is_own(environ.get("PATH_INFO", "")):
-            rewrite(environ, self._rules, self._max_url)
         path = environ.get("PATH_INFO", "")
+        # The pages of the service call its own paths: a rule for /api/* must not break them.
+        is_own = path.startswith(OWN_PATHS) and len(path) <= self._max_url and self._has(path)
+        if self._rules and not is_own:
+            rewrite(environ, self._rules, self._max_url)
+            path = environ.get("PATH_INFO", "")
         if 1 < len(path) <= self._max_url and path[-1] == "/" and path[-2] != "/":
             text = path.encode("latin-1").decode(errors="replace")
             is_file = environ["REQUEST_METHOD"] in ("GET", "HEAD") and self._files.find(text)
@@ -142,10 +145,6 @@ class _Paths:
                 environ["PATH_INFO"] = path[:-1]
         following: Wsgi = self._next
         return following(environ, start_response)
-
-    def _is_own(self, path: str) -> bool:
-        """Whether the pages of the service call this path: a rule for /api/* must not break them."""
-        return path.startswith(OWN_PATHS) and len(path) <= self._max_url and self._has(path)
 
     def _has(self, path: str) -> bool:
         return bool(self._app.url_map.bind("localhost").allowed_methods(path))

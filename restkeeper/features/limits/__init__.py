@@ -89,7 +89,6 @@ class Quota:
         self.name = name
         self.amount = item.amount
         self.seconds = item.get_expiry()
-        self.limit = str(item.amount)
         self.policy = f'"{name}";q={self.amount};w={self.seconds}'
         self._counters = counters
         self._now = now
@@ -157,7 +156,7 @@ def limit_requests(app: Application, quotas: Mapping[str, Quota], *, is_limited:
         add("RateLimit-Policy", policy)
         if use:
             # For clients that do not know the draft, as GitHub sends them: the reset in seconds since the epoch.
-            add("X-RateLimit-Limit", use.quota.limit)
+            add("X-RateLimit-Limit", str(use.quota.amount))
             add("X-RateLimit-Remaining", str(use.remaining))
             add("X-RateLimit-Reset", str(use.reset))
             add("RateLimit", f'"{use.quota.name}";r={use.remaining};t={use.wait}')
@@ -192,11 +191,9 @@ class Failures(FailureLimit):
     def note_success(self, environ: Environ, digest: str) -> None:
         """Store that credentials succeeded."""
         self._counters.incr(self._keys(environ, digest)[0], 2 * KNOWN_SECONDS)
-        key = (environ.get("REMOTE_ADDR", ""), digest)
-        self._noted.pop(key, None)  # moves it to the end
-        self._noted[key] = self._now() + NOTED_SECONDS
-        if len(self._noted) > NOTED:
-            self._noted.pop(next(iter(self._noted)), None)
+        if len(self._noted) >= NOTED:
+            self._noted.clear()
+        self._noted[environ.get("REMOTE_ADDR", ""), digest] = self._now() + NOTED_SECONDS
 
     def note_failure(self, environ: Environ) -> None:
         """See `FailureLimit`. Others of that address may have been looked up at the same time."""

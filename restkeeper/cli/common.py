@@ -46,8 +46,6 @@ class Command(click.Command):
             raise  # the reader of the output has ended; click exits silently
         except (Problem, StoreError) as problem:
             raise click.ClickException(message_of(problem)) from None
-        except UnicodeDecodeError as error:
-            raise click.ClickException(f"the file is not UTF-8 (byte {error.start})") from None
         except OSError as error:
             message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise click.ClickException(message) from None

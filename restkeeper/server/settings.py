@@ -107,10 +107,7 @@ _UNUSED = {
     "accesslog": "the service logs each request on standard error; set LOG_FORMAT and LOG_LEVEL",
     "statsd_host": "set METRICS_TOKEN and read /metrics",
     "forwarded_allow_ips": "set TRUSTED_PROXIES",
-    "http_protocols": "let a proxy in front speak HTTP/2",
     "proxy_protocol": "let the proxy send X-Forwarded-For, and set TRUSTED_PROXIES",
-    **dict.fromkeys(("header_map", "http_parser", "permit_obsolete_folding"), "requests are read strictly"),
-    **dict.fromkeys(("permit_unconventional_http_method", "strip_header_spaces"), "requests are read strictly"),
     "pre_request": "use Flask's before_request in the service",
     "post_request": "use Flask's after_request in the service",
 }

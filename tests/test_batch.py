@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from restkeeper.web.bodies import JSON
 from restkeeper.web.calls import LARGE
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.live import Gunicorn
+from tests.shapes import BRANDS, PARTS, PRODUCTS
 from tests.shop import create_app as create_shop
 from tests.shop.orders import OrderSchema, create_app
 
@@ -43,9 +45,9 @@ def count(client: FlaskClient) -> int:
 def test_operations_follow_each_other(client: FlaskClient) -> None:
     """A later one uses what an earlier one created; each has its result and its event."""
     rename = {"method": "PATCH", "path": "/products/$lamp", "body": {"name": "Bulb"}}
-    replace = {"method": "PUT", "path": "/products/$lamp", "body": {"name": "Tube", "stock": 9}}
+    renew = {"method": "PUT", "path": "/products/$lamp", "body": {"name": "Tube", "stock": 9}}
     close = {"method": "POST", "path": "/orders/close-day"}
-    response = send(client, LAMP, ORDER, PAY, rename, replace, close)
+    response = send(client, LAMP, ORDER, PAY, rename, renew, close)
     assert response.status_code == 200
     lamp, order, paid, renamed, replaced, closed = response.json["results"]
     assert order["body"]["product"] == lamp["body"]["id"] and order["body"]["note"] == "costs $/$lamp"
@@ -85,14 +87,11 @@ def test_a_large_batch_waits_for_no_client(client: FlaskClient) -> None:
 
 def test_a_condition_is_compared_or_refused() -> None:
     """At a path of another item, too, where a new one has none; it is that of the item that an action is of."""
-    things = Resource("things", "thing", ItemSchema)
-    logs = Resource("logs", "log", ItemSchema.from_dict({"of": Reference("things", required=True)}))  # type: ignore[arg-type]
-    things.action("touch")(lambda thing, items: None)
-    client = create_shop(Config(), [things, logs]).test_client()
-    path, new = client.post("/things", json={}).headers["Location"], {"method": "POST", "body": {}}
-    refused = send(client, {**new, "path": f"{path}/logs", "if_match": '"stale"'})
+    client = create_shop(Config(), [PRODUCTS, BRANDS, PARTS]).test_client()
+    path, new = client.post("/products", json={"name": "Lamp"}).headers["Location"], {"method": "POST", "body": {}}
+    refused = send(client, {**new, "path": f"{path}/parts", "if_match": '"stale"'})
     assert (refused.status_code, refused.json["operation"]) == (422, 0)
-    assert pointers(refused) == ["#/operations/0/if_match"] and client.get("/logs").json == []
+    assert pointers(refused) == ["#/operations/0/if_match"] and client.get("/parts").json == []
     assert send(client, {**new, "path": f"{path}/touch", "if_match": '"stale"'}).status_code == 412
     assert send(client, {**new, "path": f"{path}/touch", "if_match": "*"}).status_code == 200
 
@@ -251,14 +250,9 @@ def test_each_operation_needs_its_scope() -> None:
 
 def test_a_nested_path_has_the_methods_of_its_collection() -> None:
     """As alone: what a collection does not allow is no operation."""
-
-    class LogSchema(ItemSchema):
-        of = Reference("things", required=True)
-
-    things = Resource("things", "thing", ItemSchema)
-    client = create_shop(Config(), [things, Resource("logs", "log", LogSchema, methods=("GET",))]).test_client()
-    path = f"{client.post('/things', json={}).headers['Location']}/logs"
-    operation = {"method": "POST", "path": path, "body": {}}
-    assert client.post(path, json={}).status_code == 405
+    client = create_shop(Config(), [PRODUCTS, BRANDS, replace(PARTS, methods=("GET",))]).test_client()
+    path = f"{client.post('/products', json={'name': 'Lamp'}).headers['Location']}/parts"
+    operation = {"method": "POST", "path": path, "body": {"name": "bulb"}}
+    assert client.post(path, json={"name": "bulb"}).status_code == 405
     assert client.post("/api/v1/batch", json={"operations": [operation]}).status_code == 422
-    assert client.get("/logs").json == []
+    assert client.get("/parts").json == []

@@ -11,15 +11,13 @@ from restkeeper.clock import YIELD_SECONDS, in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.resources.call import CHANGE_SECONDS, EVERYBODY, Ahead, Call
-from restkeeper.resources.resource import Ownership, Resource
 from restkeeper.resources.writes import until_current
-from restkeeper.schemas.fields import Text
-from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.errors import RecordChanged
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
+from tests.shapes import NOTES
 from tests.shop import create_app
 
 
@@ -169,21 +167,16 @@ def test_batches_and_arrays_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.get("/products").headers["X-Total-Count"] == "200"
 
 
-class NoteSchema(ItemSchema):
-    title = Text(1, 50, required=True)
-
-
 def note_makers(tmp_path: Path) -> Iterator[tuple[FlaskClient, dict[str, str]]]:
-    notes = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
     config = Config(database_url=f"sqlite:///{tmp_path}/n.db", auth="required", admin_key=ADMIN_KEY)
-    client = create_app(config, [notes]).test_client()
+    client = create_app(config, [NOTES]).test_client()
     yield client, ADMIN
     for _ in "ab":
         yield client, key(client, "notes:read", "notes:write")
 
 
 @pytest.mark.needs("keys", "ownership")
-def test_the_etag_of_a_private_list_reveals_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_etag_of_a_private_list_reveals_nothing(tmp_path: Path) -> None:
     """It changes with the caller's own items and not with those of others; POST can be conditional on it."""
     (client, admin), (_, one), (_, two) = note_makers(tmp_path)
 
@@ -192,18 +185,18 @@ def test_the_etag_of_a_private_list_reveals_nothing(tmp_path: Path, monkeypatch:
 
     first = tag(one)
     all_of_it = tag(admin)
-    assert client.post("/notes", headers=two, json={"title": "x"}).status_code == 200
+    assert client.post("/notes", headers=two, json={"text": "x"}).status_code == 200
     assert (tag(one), tag(admin) == all_of_it) == (first, False)
     assert client.get("/notes", headers=one | {"If-None-Match": first}).status_code == 304
-    write_first(client, 1, lambda: client.post("/notes", headers=two, json={"title": "y"}))
-    assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 200
+    write_first(client, 1, lambda: client.post("/notes", headers=two, json={"text": "y"}))
+    assert client.post("/notes", headers=one | {"If-Match": first}, json={"text": "z"}).status_code == 200
     assert tag(one) != first
-    assert client.post("/notes", headers=one | {"If-Match": first}, json={"title": "z"}).status_code == 412
-    assert client.post("/notes", headers=two | {"If-Match": tag(one)}, json={"title": "z"}).status_code == 412
+    assert client.post("/notes", headers=one | {"If-Match": first}, json={"text": "z"}).status_code == 412
+    assert client.post("/notes", headers=two | {"If-Match": tag(one)}, json={"text": "z"}).status_code == 412
 
 
 @pytest.mark.needs("keys", "ownership")
-def test_a_private_list_is_compared_in_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_list_is_compared_in_the_transaction(tmp_path: Path) -> None:
     """Of two POSTs with one ETag, to two processes, the second returns 412, though it has read the list first."""
     (client, _), (_, one), _ = note_makers(tmp_path)
     second = note_makers(tmp_path)
@@ -212,7 +205,7 @@ def test_a_private_list_is_compared_in_the_transaction(tmp_path: Path, monkeypat
     statuses: list[int] = []
 
     def post(client: FlaskClient) -> None:
-        statuses.append(client.post("/notes", headers=headers, json={"title": "a"}).status_code)
+        statuses.append(client.post("/notes", headers=headers, json={"text": "a"}).status_code)
 
     write_first(client, 1, lambda: post(process))
     post(client)
@@ -246,10 +239,10 @@ def test_a_long_private_list_is_compared(tmp_path: Path, monkeypatch: pytest.Mon
     """One of which not all items are counted: its ETag is that of the collection."""
     monkeypatch.setattr("restkeeper.resources.items.MOST_COUNTED", 1)
     _, (client, one), _ = note_makers(tmp_path)
-    for title in "abc":
-        assert client.post("/notes", headers=one, json={"title": title}).status_code == 200
+    for text in "abc":
+        assert client.post("/notes", headers=one, json={"text": text}).status_code == 200
     tag = client.get("/notes", headers=one).headers["ETag"]
     statuses = [
-        client.post("/notes", headers=one | {"If-Match": tag}, json={"title": each}).status_code for each in "de"
+        client.post("/notes", headers=one | {"If-Match": tag}, json={"text": each}).status_code for each in "de"
     ]
     assert statuses == [200, 412]

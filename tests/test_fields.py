@@ -53,6 +53,8 @@ LEAST = str(-(2**63))
 LIMITS = [(LEAST, LEAST), (f"{LEAST}.0", LEAST), ("-9.223372036854775808E+18", LEAST), (str(2**63 - 1), str(2**63 - 1))]
 LIMITS += [(f"{2**63}.0", None), (f"{-(2**63) - 1}.0", None)]
 
+MAIL = f"a@bb{'.b' * 123}.org"  # of 254 characters
+
 OPTIONAL: Mapping[str, Any] = {"load_default": None, "allow_none": True}
 
 # Fields with a value and what is stored of it, in JSON; a value that is refused has no second one.
@@ -78,10 +80,10 @@ OURS: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
 }
 MARSHMALLOW: dict[str, tuple[Any, list[tuple[str, str | None]]]] = {
     "String": (fields.String(validate=validate.Length(max=300), **OPTIONAL), [('"a"', '"a"'), ("5", None)]),
-    "Email": (fields.Email(**OPTIONAL), [('"a@b.org"', '"a@b.org"'), (f'"a@{"b" * 250}.org"', None)]),
+    "Email": (fields.Email(**OPTIONAL), [(f'"{MAIL}"', f'"{MAIL}"'), (f'"a{MAIL}"', None)]),
     "URL": (
         fields.URL(**OPTIONAL),
-        [('"https://a.org/"', '"https://a.org/"'), (f'"https://a.org/{"x" * 8192}"', None)],
+        [('"https://a.org/"', '"https://a.org/"'), (f'"https://a.org/{"x" * 8179}"', None)],
     ),
     "Integer": (
         fields.Integer(**OPTIONAL),
@@ -243,9 +245,14 @@ def faults(client: FlaskClient, name: str, values: list[tuple[str, str | None]])
 
 @pytest.mark.needs("openapi")
 def test_fields_store_what_the_page_says(client: FlaskClient) -> None:
-    """Each field accepts and refuses the values of the page and stores them so; the same value changes nothing."""
+    """Each field accepts and refuses the values of the page and stores them so; the same value changes nothing.
+
+    The document has the lengths of addresses.
+    """
     assert [fault for name, (_, values) in EVERY for fault in faults(client, name, values)] == []
-    assert client.get("/openapi.json").status_code == 200
+    known = client.get("/openapi.json").json["components"]["schemas"]
+    for name, length in (("marshmallow.Email", 254), ("marshmallow.URL", 8192), ("ours.Url", 300)):
+        assert known[f"One{path_of(name)}Input"]["properties"]["x"]["maxLength"] == length
 
 
 @pytest.mark.parametrize(

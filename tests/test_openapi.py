@@ -36,6 +36,7 @@ from tests import shop
 from tests.clock import SetClock
 from tests.documents import parameters, unfolded
 from tests.live import Gunicorn
+from tests.shapes import SETTINGS
 from tests.shop import clients, create_app
 from tests.test_schemas import ORDERS
 
@@ -153,25 +154,6 @@ def test_a_new_collection_changes_no_names_of_others() -> None:
     assert {"WholePart", "Part", "PartPart", "ReplyPart"} <= after["components"]["schemas"].keys()
 
 
-@pytest.mark.needs("versions")
-def test_the_default_order_is_in_the_document_of_each_version() -> None:
-    """By the name that the field has there: a second version takes nothing from the first one."""
-
-    class NoteSchema(restkeeper.ItemSchema):
-        title = restkeeper.Text(1, 50, required=True)
-
-    notes = restkeeper.Resource(
-        "notes", "note", NoteSchema, sort="-title,id", upgrades={2: [restkeeper.Rename("name", "title")]}
-    )
-    versions = restkeeper.Versions(
-        restkeeper.Version("v1", revisions={"notes": 1}), restkeeper.Version("v2"), unversioned="v1"
-    )
-    client = create_app(Config(), [notes], versions=versions).test_client()
-    for version, name in (("v1", "name"), ("v2", "title")):
-        parameters = client.get(f"/api/{version}/openapi.json").json["components"]["parameters"]
-        assert parameters["NoteSort"]["schema"]["default"] == [f"-{name}", "id"]
-
-
 @pytest.mark.needs("batch")
 def test_a_batch_changes_items_not_collections(document: Any) -> None:
     """In the schema, as by the service."""
@@ -184,16 +166,10 @@ def test_a_batch_changes_items_not_collections(document: Any) -> None:
             fits(document, document["components"]["schemas"]["Operation"], {"method": method, "path": path})
 
 
-class SingleSchema(restkeeper.ItemSchema):
-    """A singleton."""
-
-    title = restkeeper.Text(0, 50, load_default="")
-
-
 @pytest.mark.needs("batch")
 def test_a_batch_replaces_and_merges_singletons() -> None:
     """Their paths have no id, those of collections have one, as by the service. Another singleton breaks no client."""
-    more = [restkeeper.Resource(name, name, SingleSchema, singleton=True) for name in ("settings", "profile")]
+    more = [replace(SETTINGS, name=name, singular=name) for name in ("settings", "profile")]
     documents = [
         create_app(Config(), (*RESOURCES[:2], *more[:number])).test_client().get("/openapi.json").json
         for number in range(len(more) + 1)
@@ -475,14 +451,6 @@ def test_every_response_has_rate_limits(document: Any) -> None:
     assert {headers[name]["schema"]["minimum"] for name in counted} == {0}
 
 
-@pytest.mark.needs("health")
-def test_fixed_values_have_a_type(document: Any) -> None:
-    """Without a type, generators of clients treat a `const` or an `enum` as any value."""
-    assert [part for part in everything(document) if {"const", "enum"} & part.keys() and "type" not in part] == []
-    health = document["components"]["schemas"]["Health"]
-    assert health["properties"]["store"] == health["properties"]["status"] == {"type": "string", "enum": ["ok"]}
-
-
 @pytest.mark.needs("keys", "metrics")
 def test_a_setting_changes_the_document() -> None:
     """It says whether the service is in production (a rule of OWASP's), and has the docs page only if it is on."""
@@ -498,8 +466,13 @@ def test_a_setting_changes_the_document() -> None:
         assert open_to_all == ["read_openapi"] if auth == "required" else len(open_to_all) == len(of_items)
 
 
-def test_fixed_values_have_nothing_beside_them() -> None:
+@pytest.mark.needs("health")
+def test_fixed_values_have_nothing_beside_them(document: Any) -> None:
     """They have a type and no bounds; null stands beside them once, and is no value of a filter."""
+    health = document["components"]["schemas"]["Health"]["properties"]
+    assert health["store"] == health["status"] == {"type": "string", "enum": ["ok"]}
+    every = [part for part in everything(document) if {"const", "enum"} & part.keys()]
+    assert [part for part in every if "type" not in part] == []
     assert bounded({"enum": [1, 2], "minimum": 1, "format": "int32", "x-extensible": True}, 1, Config()) == {
         **{"type": "integer", "enum": [1, 2], "x-extensible": True}
     }
@@ -526,28 +499,6 @@ def is_valid(schema: Any, value: Any) -> bool:
     return Draft202012Validator(schema).is_valid(value)
 
 
-def test_addresses_have_their_lengths() -> None:
-    """Of the fields of marshmallow, as the service takes them; a shorter one of the field itself stays."""
-
-    class LinkSchema(restkeeper.ItemSchema):
-        mail = fields.Email(load_default=None, allow_none=True)
-        url = fields.Url(load_default=None, allow_none=True)
-        short = fields.Url(load_default=None, validate=validate.Length(max=30))
-
-    client = create_app(Config(), [restkeeper.Resource("links", "link", LinkSchema)]).test_client()
-    known = client.get("/openapi.json").json["components"]["schemas"]["LinkInput"]["properties"]
-    lengths = {name: part["maxLength"] for name, part in known.items()}
-    assert lengths == {"mail": 254, "url": 8192, "short": 30}
-    for name, head, tail in (
-        ("mail", "a@b", ".org"),
-        ("url", "https://example.org/", ""),
-        ("short", "https://b.org/", ""),
-    ):
-        for length, status in ((lengths[name], 200), (lengths[name] + 1, 422)):
-            middle = (".b" * length)[-(length - len(head) - len(tail)) :]
-            assert client.post("/links", json={name: head + middle + tail}).status_code == status, (name, length)
-
-
 def test_what_is_read_has_no_default(document: Any) -> None:
     """An item has each field; a generated type would make one with a default optional, or up to the client."""
     schemas = document["components"]["schemas"]
@@ -565,7 +516,6 @@ def test_the_orders_of_a_list_have_names(document: Any) -> None:
     assert len(set(names.values())) == len(names)
 
 
-@pytest.mark.needs(*FEATURES)
 class SlowClock(SetClock):
     """A clock on which each look takes 20 ms, and whose sleep lets another request continue."""
 

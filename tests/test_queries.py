@@ -327,8 +327,9 @@ VERSIONS = Versions(Version("v1", successor="v2", revisions={"bills": 1}), Versi
 MOVED = replace(BILLS, indexes=(), upgrades={2: [Rename("rest", "attributes"), Rename("sum", "total")]})
 
 
-@pytest.mark.needs("versions")
+@pytest.mark.needs("openapi", "versions")
 def test_an_older_version_has_its_own_names() -> None:
+    """Also in the default order of its document, so that a second version takes nothing from the first one."""
     client = create_app(Config(), [MOVED], versions=VERSIONS).test_client()
     for each in SAMPLE:
         assert client.post("/bills", json=each).status_code == 200
@@ -338,3 +339,6 @@ def test_an_older_version_has_its_own_names() -> None:
     assert client.get(f"{old}?count=sum").json == client.get(f"{new}?count=total").json
     names = [[each["name"] for each in client.get(path).json] for path in (old, new)]
     assert names[0] == names[1] == ["ab", 'q"', "a"]
+    for version, order in (("v1", ["-sum", "name"]), ("v2", ["-total", "name"])):
+        known = client.get(f"/api/{version}/openapi.json").json["components"]["parameters"]
+        assert known["BillSort"]["schema"]["default"] == order

@@ -10,8 +10,10 @@ from marshmallow import INCLUDE, fields
 
 from restkeeper import Config, Index, ItemSchema, JsonObject, Resource, Text, Whole
 from restkeeper.storage.interface import POSITION
+from tests.shapes import LOGS
 from tests.shop import create_app
 from tests.test_openapi import fits
+from tests.test_pages import links_of
 
 
 class PostSchema(ItemSchema):
@@ -26,12 +28,6 @@ class PostSchema(ItemSchema):
     rank_gte = Whole()
     any = fields.Raw()
     free = JsonObject()
-
-
-class ClosedSchema(ItemSchema):
-    """What has no other fields."""
-
-    title = Text(0, 20, load_default="")
 
 
 INDEXES = (Index("first-name"), Index("rank"))
@@ -139,10 +135,7 @@ def test_pages_by_cursor_are_the_whole_list(client: FlaskClient) -> None:
         while path:
             page = client.get(path)
             seen += page.json[0]["id"]
-            links = {
-                each.rpartition("rel=")[2]: each[1:].partition(">")[0] for each in page.headers["Link"].split(", ")
-            }
-            path = links.get('"next"', "")
+            path = links_of(page).get("next", "")
         assert seen == found(client, f"sort={sort}")
 
 
@@ -208,8 +201,8 @@ def test_the_document_says_that_any_name_filters(client: FlaskClient) -> None:
 
 
 def test_wrong_declarations() -> None:
-    with pytest.raises(ValueError, match=r"notes: undeclared=True: items have no other fields: .*unknown = INCLUDE"):
-        Resource("notes", "note", ClosedSchema, undeclared=True)
+    with pytest.raises(ValueError, match=r"logs: undeclared=True: items have no other fields: .*unknown = INCLUDE"):
+        replace(LOGS, undeclared=True)
     for options in ({"indexes": (Index("*"),)}, {"indexes": (Index("a", unique=True),)}, {"search": ("none",)}):
         with pytest.raises(ValueError, match="posts"):
             replace(POSTS, **options)

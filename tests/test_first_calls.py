@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import fields, validate
 
 from app import create_app as create_service
-from restkeeper import Config, Email, Index, ItemSchema, Reference, Resource, Text, Whole
+from restkeeper import Config, ItemSchema, Resource, Whole
 from tests.callers import ADMIN_KEY, make_key
 from tests.json_file import client_of
 from tests.live import ROOT
+from tests.shapes import BRANDS, PARTS, PRODUCTS
 from tests.shop import create_app as create_shop
 
 pytestmark = pytest.mark.needs("pages", "events", "keys")
@@ -101,55 +101,34 @@ def test_the_calls_of_the_service_of_this_project() -> None:
     assert len(calls_of(client)) == 6
 
 
-class PersonSchema(ItemSchema):
-    """Whose e-mail address nobody else has."""
-
-    email = Email(required=True)
-    colour = fields.String(required=True, validate=validate.OneOf(["red", "blue"]))
-
-
-class NoteSchema(ItemSchema):
-    """Of a person."""
-
-    person_id = Reference("people", required=True)
-    text = Text(1, 5, required=True)
-
-
 class SettingsSchema(ItemSchema):
     """One item."""
 
     size = Whole(required=True)
 
 
-RESOURCES = [
-    Resource("notes", "note", NoteSchema),
-    Resource("people", "person", PersonSchema, indexes=(Index("email", unique=True),)),
-    Resource("settings", "setting", SettingsSchema, singleton=True),
-]
+SIZES = Resource("settings", "setting", SettingsSchema, singleton=True)
 
 
 def test_calls_that_could_not_work_are_left_out() -> None:
     """A unique value is sent once, a reference is one to an item, and an item that others refer to is not deleted."""
-    patch = 'PATCH /people/{} {{"colour":"red"}}'
-    first = ["GET /people", "GET /people?sort=-created_at&limit=3"]
-    client = create_shop(Config(), RESOURCES[1:]).test_client()
-    assert calls_of(client) == [*first, 'POST /people {"email":"ada@example.org","colour":"red"}']
-    id = client.get("/people").json[0]["id"]
+    first = ["GET /brands", "GET /brands?sort=-created_at&limit=3"]
+    client = create_shop(Config(), (BRANDS, SIZES)).test_client()
+    assert calls_of(client) == [*first, 'POST /brands {"title":"Hello"}']
     assert client.put("/settings", json={"size": 1}).status_code == 200
-    settings = ["GET /settings", 'PATCH /settings {"size":1}']
-    assert calls_of(client) == [*first, f"GET /people/{id}", patch.format(id), f"DELETE /people/{id}", *settings]
-    client = create_shop(Config(), RESOURCES).test_client()
-    assert calls_of(client) == ["GET /notes", "GET /notes?sort=-created_at&limit=3"]
-    id = client.post("/people", json={"email": "ada@example.org", "colour": "red"}).json["id"]
-    assert calls_of(client) == [*first, f"GET /people/{id}", patch.format(id)]
+    brand = ["GET /brands/1", 'PATCH /brands/1 {"founded":null}']
+    assert calls_of(client) == [*first, *brand, "DELETE /brands/1", "GET /settings", 'PATCH /settings {"size":1}']
+    client = create_shop(Config(), (PARTS, PRODUCTS, BRANDS)).test_client()
+    assert calls_of(client) == ["GET /parts", "GET /parts?sort=-created_at&limit=3"]
+    assert client.post("/brands", json={"title": "Hello"}).status_code == 200
+    assert calls_of(client) == [*first, *brand]
 
 
 def test_who_may_not_read_items_gets_calls_without_them() -> None:
     """And each has a place for the key, and an If-Match where the service needs one."""
     config = Config(auth="required", admin_key=ADMIN_KEY, require_if_match=True, trusted_hosts=("localhost",))
-    client = create_shop(config, RESOURCES[1:]).test_client()
-    scopes = ("people:read", "people:write", "settings:read", "settings:write")
-    writer = make_key(client, *scopes)["secret"]
+    client = create_shop(config, (BRANDS, SIZES)).test_client()
+    writer = make_key(client, "brands:read", "brands:write", "settings:read", "settings:write")["secret"]
     sent = {"Authorization": f"Bearer {writer}", "If-None-Match": "*"}
     assert client.put("/settings", json={"size": 1}, headers=sent).status_code == 200
     assert len(calls_of(client, writer, reader="")) == 3

@@ -8,17 +8,12 @@ from typing import Any, NoReturn
 import pytest
 from flask import Blueprint, abort, request
 from flask.testing import FlaskClient
-from marshmallow import Schema, fields
+from marshmallow import Schema
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from restkeeper import (
     Config,
     Conflict,
-    ItemSchema,
-    Reference,
-    Resource,
-    Text,
-    Whole,
     find_items,
     needs,
     returns,
@@ -26,7 +21,7 @@ from restkeeper import (
     takes,
 )
 from restkeeper.errors import InvalidQuery
-from tests import shop
+from tests import shapes, shop
 from tests.callers import ADMIN, ADMIN_KEY
 from tests.live import Gunicorn
 from tests.shop.products import RESOURCE as PRODUCTS
@@ -170,45 +165,30 @@ def test_an_item_is_read_as_it_is_stored(client: FlaskClient) -> None:
         assert [each["name"] for each in find_items("products")] == ["c", "b", "a"]
 
 
-class LineSchema(Schema):
-    by = Reference("people", required=True)
-
-
-class OrderSchema(ItemSchema):
-    customer = Reference("people", required=True)
-    lines = fields.List(fields.Nested(LineSchema), load_default=list)
-    margin = Whole(load_default=0, readable_by="orders:margin")
-
-
-class PersonSchema(ItemSchema):
-    name = Text(1, 20, required=True)
-    note = Text(0, 20, load_default="", readable_by="people:note")
-
-
 def test_a_view_finds_items_with_what_is_embedded() -> None:
     """As lists do, for all items and whoever calls; `shown` leaves out private fields, also of what is embedded."""
-    resources = [Resource("orders", "order", OrderSchema, embed_limit=2), Resource("people", "person", PersonSchema)]
-    app = shop.create_app(Config(auth="open", page_limit=2), resources)
+    app = shop.create_app(Config(auth="open", page_limit=2), shapes.RESOURCES)
     client = app.test_client()
-    ann = client.post("/people", json={"name": "Ann", "note": "private"}).json
-    sent = {"customer": ann["id"], "lines": [{"by": ann["id"]}], "margin": 7}
-    orders = [client.post("/orders", json=sent).json for _ in range(5)]
+    lamp = client.post("/products", json={"name": "Lamp"}).json
+    parts = [client.post("/parts", json={"name": "bulb", "product": lamp["id"]}).json for _ in range(3)]
+    first = client.post("/orders", json={"secret": "a"}).json
+    sent = {"after": first["id"], "lines": [{"product": lamp["id"]}], "secret": "b"}
+    orders = [client.post("/orders", json=sent).json for _ in range(4)]
     with app.test_request_context():
         for limit in ({}, {"limit": 3}):
-            found = [*find_items("orders", {"embed": "customer,lines.by", "sort": "-id", **limit})]
-            expected = [{**each, "customer": ann, "lines": [{"by": ann}]} for each in orders[::-1]]
+            found = [*find_items("orders", {"embed": "after,lines.product", "sort": "-id", **limit})]
+            lines = [{"product": lamp, "count": 1}]
+            expected = [*({**each, "after": first, "lines": lines} for each in orders[::-1]), first]
             assert found == expected[: limit.get("limit")]
-        assert [*find_items("orders", {"fields": ["id", "margin"], "embed": ["customer"], "limit": 1})] == [
-            {"id": orders[0]["id"], "customer": ann, "margin": 7}
+        assert [*find_items("orders", {"fields": ["id", "secret"], "embed": ["after"], "sort": "-id", "limit": 1})] == [
+            {"id": orders[3]["id"], "after": first, "secret": "b"}
         ]
-        assert [*find_items("people", {"fields": "name"})] == [{"name": "Ann"}]
-        (person,) = find_items("people", {"embed": "orders.customer", "fields": "name"})
-        assert person["orders.customer"] == [orders[4], orders[3]]
-        assert person["orders.customer_next"] == f"/orders?customer={ann['id']}&sort=-id&offset=2"
-        public = {name: value for name, value in ann.items() if name != "note"}
-        assert (
-            shown("orders", found[0])["lines"] == [{"by": public}] and shown("orders", found[0])["customer"] == public
-        )
+        assert [*find_items("products", {"fields": "name"})] == [{"name": "Lamp"}]
+        (product,) = find_items("products", {"embed": "parts", "fields": "name"})
+        assert product["parts"] == [parts[2], parts[1]]
+        assert product["parts_next"] == f"/parts?product={lamp['id']}&sort=-id&offset=2"
+        public = shown("orders", found[0])
+        assert "secret" not in public and public["after"] == {key: first[key] for key in first if key != "secret"}
 
 
 def test_a_view_learns_of_a_wrong_parameter_at_the_call() -> None:

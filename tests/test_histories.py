@@ -147,6 +147,7 @@ WRONG: dict[str, History] = {
     "an item that is changed after its delete": ([*BASE, change((8, 9), THREE, "c")], [*ALL, AGAIN]),
     "two deletes": ([*BASE, delete((8, 9), TWO)._replace(request="another")], ALL),
     "a value that nobody wrote": ([create((0, 1)), read((2, 3), Stored(1, "z"))], [CREATED]),
+    "a version that nobody wrote": ([create((0, 1)), read((2, 3), Stored(2, "a"))], [CREATED]),
     "a value before its write": ([create((0, 1)), change((4, 5), TWO, "b", 1), read((2, 3), TWO)], ALL[:2]),
     "an item before its create": ([read((0, 1), ONE), create((2, 3))], [CREATED]),
     "a doubled create": ([create((0, 1)), create((2, 3), id="8")], [CREATED]),

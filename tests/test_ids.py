@@ -391,11 +391,14 @@ def test_an_import_keeps_integers(tmp_path: Path) -> None:
 
 
 def test_stored_ids_stay_as_they_are(tmp_path: Path) -> None:
+    """Integers can become those that callers give."""
     config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
-    create_posts(config).test_client().post("/posts", json={})
+    create_posts(config).test_client().post("/posts", json=[{}, {}])
     texts = replace(POSTS, ids="server")
     with pytest.raises(StoreUnavailable, match="posts: ids='server': stored items have other ids, which never change"):
         create_shop(config, [texts])
+    client = create_shop(config, [replace(POSTS, ids="client-integer")]).test_client()
+    assert (client.get("/posts/2").json["id"], client.post("/posts", json={}).json["id"]) == (2, 3)
 
 
 LARGEST = 2**63 - 1
@@ -504,13 +507,6 @@ def test_integers_of_callers_are_imported(tmp_path: Path) -> None:
     file.write_text("[{}]")
     result = run(args=["import", "entries", str(file)])
     assert result.exit_code == 1 and "element 1: #/id: must be from 0 to 9223372036854775807" in result.output
-
-
-def test_integers_can_become_those_of_callers(tmp_path: Path) -> None:
-    config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
-    create_posts(config).test_client().post("/posts", json=[{}, {}])
-    client = create_shop(config, [replace(POSTS, ids="client-integer")]).test_client()
-    assert (client.get("/posts/2").json["id"], client.post("/posts", json={}).json["id"]) == (2, 3)
 
 
 def test_the_document_says_who_gives_integers(entries: FlaskClient) -> None:

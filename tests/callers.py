@@ -1,5 +1,6 @@
 """Callers of a service, also of one that requires credentials."""
 
+from base64 import b64encode
 from typing import Any
 
 from flask.testing import FlaskClient
@@ -10,6 +11,10 @@ ADMIN = {"X-API-Key": ADMIN_KEY}
 
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def make_key(client: FlaskClient, *scopes: str, **fields: Any) -> dict[str, Any]:

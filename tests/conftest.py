@@ -18,6 +18,7 @@ from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Reply
 from tests import stores
 from tests.browser import browser, tab  # noqa: F401 - fixtures
+from tests.clock import SetClock
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases, shared_server
 from tests.postgresql_stores import PostgresStores, run
@@ -220,6 +221,12 @@ def redis_server() -> Iterator[RedisServer]:
 def app() -> Application:
     """A new service in memory."""
     return create_app(Config())
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    """A clock that the test moves."""
+    return SetClock()
 
 
 @pytest.fixture

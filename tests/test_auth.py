@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from restkeeper.config import Config
 from restkeeper.web.application import Application
 from tests import stores
-from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
+from tests.callers import ADMIN, ADMIN_KEY, basic, bearer, make_key
 from tests.clock import SetClock
 from tests.shop import RESOURCES, create_app
 
@@ -22,23 +22,9 @@ INVALID = "the credentials are not valid, or not any more"
 
 
 @pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
 def app(clock: SetClock) -> Application:
     config = Config(auth="required", admin_key=ADMIN_KEY)
     return create_app(config, RESOURCES, clock=clock)
-
-
-@pytest.fixture
-def client(app: Application) -> FlaskClient:
-    return app.test_client()
-
-
-def basic(user: str, password: str) -> dict[str, str]:
-    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def test_requests_without_credentials_return_401(client: FlaskClient) -> None:

@@ -18,14 +18,19 @@ STEP = 10.0  # seconds by which the clock advances each time that the worker rea
 SIZE = 2**26
 
 
-@pytest.fixture
-def worker() -> Any:
+def parts_of_a_worker() -> Any:
     """The parts of a worker that a connection needs, with the worker's limits."""
     bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
-    made = SimpleNamespace(**bounds, alive=True, worker_connections=1000, cfg=SimpleNamespace(keepalive=75))
+    sizes = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 100}
+    made = SimpleNamespace(**bounds, alive=True, worker_connections=1000, cfg=SimpleNamespace(keepalive=75, **sizes))
     made.connections, made.refusals = ClientConnections(made), []
     made.note_refusal = lambda status, line: made.refusals.append(status)
     return made
+
+
+@pytest.fixture
+def worker() -> Any:
+    return parts_of_a_worker()
 
 
 @pytest.fixture
@@ -139,9 +144,8 @@ def content(received: Iterable[bytes]) -> bytes:
     """The content of which these pieces arrive."""
     pieces = iter(received)
     cfg = SimpleNamespace(limit_request_fields=100, limit_request_field_size=8190)
-    client = SimpleNamespace(
-        rest=b"", recv=lambda size: next(pieces), worker=SimpleNamespace(cfg=cfg, bodies=Bodies(Worker))
-    )
+    worker = SimpleNamespace(cfg=cfg, bodies=Bodies(Worker))
+    client = SimpleNamespace(rest=b"", recv=lambda size: next(pieces), worker=worker)
     return io.BufferedReader(Chunks(client, {})).read()
 
 

@@ -1,7 +1,6 @@
 """Failures: how many wrong credentials and hosts an address may send, and which callers are not affected."""
 
 import time
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from restkeeper.features import limits
 from restkeeper.features.limits import KNOWN_SECONDS, NOTED, SITE_QUOTAS, Failures, Quota
 from restkeeper.features.limits.counters import CounterTable
 from tests import issuer
-from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
+from tests.callers import ADMIN, ADMIN_KEY, basic, bearer, make_key
 from tests.clock import SetClock
 from tests.ports import free_ports
 from tests.shop import WINDOW, create_app
@@ -51,8 +50,7 @@ def by_header(client: FlaskClient, token: str) -> int:
 
 
 def by_basic(client: FlaskClient, token: str) -> int:
-    password = b64encode(f"x:{token}".encode()).decode()
-    return client.get("/products", headers={"Authorization": f"Basic {password}"}).status_code
+    return client.get("/products", headers=basic("x", token)).status_code
 
 
 def for_metrics(client: FlaskClient, token: str) -> int:
@@ -220,11 +218,6 @@ class CountingStorage:
 
     def get(self, key: str) -> int:
         return self.counts[key]
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
 
 
 @pytest.fixture

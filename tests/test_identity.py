@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,14 +133,13 @@ def test_all_processes_agree_on_the_epoch(store: SqliteStore, path: Path) -> Non
 
 def test_a_new_schema_neither_changes_the_epoch_nor_hides_a_restore(store: SqliteStore, path: Path) -> None:
     former = store.epoch
-    plain = type(THINGS)("things", THINGS.fields)
-    other = SqliteStore(str(path), [plain, OTHERS])
+    without_indexes = replace(THINGS, indexes=())
+    other = SqliteStore(str(path), [without_indexes, OTHERS])
     assert other.epoch == former == store.epoch
     other.close()
     by_copy(store, path, path.with_name("copy.db"))
     former = store.epoch
     restore(path.with_name("copy.db"), path)
-    other = SqliteStore(str(path), [type(THINGS)("things", THINGS.fields), OTHERS])
-    assert other.epoch != former
-    assert other.epoch == store.epoch
+    other = SqliteStore(str(path), [without_indexes, OTHERS])
+    assert former != other.epoch == store.epoch
     other.close()

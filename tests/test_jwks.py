@@ -38,11 +38,6 @@ from tests.waiting import SECONDS
 
 
 @pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "keys.json"
     path.write_bytes(FIRST)
@@ -217,13 +212,6 @@ def test_a_set_is_cached_for_five_minutes(clock: SetClock) -> None:
     clock.now += 1
     assert not is_valid(tokens, OLD) and is_valid(tokens, NEW)
     assert issuer.requests == 2
-
-
-def test_an_unchanged_set_keeps_the_cache_of_tokens(clock: SetClock) -> None:
-    tokens = from_url(Issuer(FIRST), clock)
-    claims = tokens.verify(OLD)
-    clock.now += 300
-    assert tokens.verify(OLD) is claims
 
 
 def test_an_unknown_key_causes_one_fetch_in_ten_seconds(clock: SetClock) -> None:

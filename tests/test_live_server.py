@@ -5,7 +5,6 @@ import os
 import select
 import socket
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -15,7 +14,7 @@ import pytest
 
 from restkeeper import LiveServer
 from tests.live import ROOT
-from tests.processes import children, of_session
+from tests.processes import children, of_session, state
 from tests.waiting import SECONDS, until
 
 SERVICE = """
@@ -37,13 +36,6 @@ def create_app(config=None):
     made.before.append(slow)
     return made
 """
-
-
-def has_ended(process: int) -> bool:
-    try:
-        return bool(select.select([process], [], [], SECONDS)[0])
-    finally:
-        os.close(process)
 
 
 def get(url: str) -> object:
@@ -142,8 +134,7 @@ def test_a_server_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pyte
     )
     with pytest.raises(RuntimeError, match="did not start"), LiveServer(tmp_path):
         pass
-    with suppress(ProcessLookupError):
-        assert has_ended(os.pidfd_open(int(pid.read_text())))
+    until(lambda: state(int(pid.read_text())) in ("", "Z"))
 
 
 def test_it_ends_at_once_with_all_that_it_has(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from restkeeper.storage import Options, locate
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import connection
 from tests import stores
+from tests.clock import SetClock
 from tests.live import ROOT, Gunicorn
 from tests.shop import RESOURCES, WINDOW, create_app
 from tests.test_delivering import deliver
@@ -146,23 +146,16 @@ def test_only_a_start_fails_for_its_store(tmp_path: Path, monkeypatch: pytest.Mo
     until(lambda: app.test_client().get("/products").status_code == 200)  # a pause follows a failed attempt
 
 
-class Closing:
-    """The clock, which closes a connection when a start waits for the second time."""
+class Closing(SetClock):
+    """Closes a connection when a start waits for the second time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.waits = 0
+        super().__init__()
         self._connection = connection
 
-    def time(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-        self.waits += seconds == START_PAUSE_SECONDS
-        if self.waits == 2:
+        super().sleep(seconds)
+        if self.slept.count(START_PAUSE_SECONDS) == 2:
             self._connection.close()
 
 
@@ -182,4 +175,4 @@ def test_a_start_waits_while_its_file_is_locked(
     assert app.test_client().get("/products").status_code == 200
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("restkeeper: waits up to 60 s for the store: DATABASE_URL=") and "locked" in line
-    assert clock.waits == 2
+    assert clock.slept.count(START_PAUSE_SECONDS) == 2

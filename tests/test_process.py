@@ -359,12 +359,18 @@ WORKERS = "must be a whole number from 1 to 256"
 WRONG = [
     *(("WEB_CONCURRENCY", value, WORKERS) for value in ("", "auto", "1.5")),  # gunicorn reads it at its import
     *(("SCRIPT_NAME", value, "must be a path such as /shop") for value in ("shop", "/my shop", "/shop?x", "//shop")),
+    ("PAGE_LIMIT", "0", "must be a whole number from 1 to 10000"),
+    (
+        *("DATABASE_URL", "memory://"),
+        "belongs to one process, so WEB_CONCURRENCY must be 1 (it is 2); or use sqlite:///FILE",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "value", "right"), WRONG)
 def test_a_wrong_setting_of_the_server_stops_the_start(tmp_path: Path, name: str, value: str, right: str) -> None:
     """With one line, also for those that are no fields of Config."""
-    server = started(tmp_path, "-m", "restkeeper", "serve", "--no-reload", ROOT, **{name: value})
+    settings = {"WEB_CONCURRENCY": "2", name: value}
+    server = started(tmp_path, "-m", "restkeeper", "serve", "--no-reload", ROOT, **settings)
     assert server.returncode == 1
     assert server.stderr == f"restkeeper: {name}={value!r}: {right}\n"

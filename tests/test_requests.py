@@ -3,15 +3,14 @@
 import re
 from collections.abc import Iterator
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import gevent.socket
 import pytest
 
 from restkeeper.server import request
-from restkeeper.server.connection import Client, ClientConnections, Refused
-from restkeeper.server.worker import Worker
+from restkeeper.server.connection import Client, Refused
+from tests.test_connection import parts_of_a_worker
 from tests.test_worker import REFUSED, SMUGGLED, chunked, get, post
 
 NEXT = b"GET /next HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -42,26 +41,16 @@ ACCEPTED = {  # the bytes, the method, the target and the content
 }
 
 
-@pytest.fixture
-def worker() -> Any:
-    """The parts of a worker that a connection needs, with the worker's limits."""
-    bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
-    sizes = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 100}
-    made = SimpleNamespace(**bounds, alive=True, worker_connections=1000, cfg=SimpleNamespace(keepalive=75, **sizes))
-    made.connections = ClientConnections(made)
-    return made
-
-
 @pytest.fixture(params=[request.RECEIVED, 1], ids=["at once", "byte by byte"])
 def received(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many bytes are received at once."""
     monkeypatch.setattr("restkeeper.server.request.RECEIVED", request.param)
 
 
-def read(worker: Any, data: bytes) -> list[Any]:
+def read(data: bytes) -> list[Any]:
     """What is read of a connection: method, target and content of each request, and the status of a refusal."""
     ours, theirs = gevent.socket.socketpair()
-    client, found = Client(worker, ours), list[Any]()
+    client, found = Client(parts_of_a_worker(), ours), list[Any]()
     theirs.sendall(data)
     theirs.shutdown(gevent.socket.SHUT_WR)
     try:
@@ -78,19 +67,19 @@ def read(worker: Any, data: bytes) -> list[Any]:
 
 
 @pytest.mark.usefixtures("received")
-def test_accepted(worker: Any) -> None:
+def test_accepted() -> None:
     """Each is read as a whole, and so is what follows it; what has been cut off is awaited."""
     for name, (data, *expected) in ACCEPTED.items():
-        assert read(worker, data + NEXT) == [tuple(expected), ("GET", "/next", b"")], name
-        assert read(worker, data[:-1]) == [408], name
+        assert read(data + NEXT) == [tuple(expected), ("GET", "/next", b"")], name
+        assert read(data[:-1]) == [408], name
 
 
 @pytest.mark.usefixtures("received")
-def test_refused(worker: Any) -> None:
+def test_refused() -> None:
     """None is read, nor what follows it."""
     for name, (status, data) in REFUSED.items():
         if request.RECEIVED > 1 or len(data) < 2000:
-            assert read(worker, data + SMUGGLED) == [status], name
+            assert read(data + SMUGGLED) == [status], name
 
 
 AT_ONCE = {  # the beginning of a request that is refused although more could follow
@@ -118,9 +107,9 @@ AT_ONCE = {  # the beginning of a request that is refused although more could fo
 
 
 @pytest.mark.usefixtures("received")
-def test_refused_at_once(worker: Any) -> None:
+def test_refused_at_once() -> None:
     for name, data in AT_ONCE.items():
-        assert read(worker, data)[-1] == 400, name
+        assert read(data)[-1] == 400, name
 
 
 # The grammar of RFC 9110 and 9112 for whole requests, with no more than what the mutations can make of them.
@@ -202,12 +191,12 @@ def mutated(random: Random) -> bytes:
     return data
 
 
-def test_what_is_read_is_what_the_grammar_says(worker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_is_what_the_grammar_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of changed requests no more is read, and no less, in whatever pieces they arrive."""
     random = Random(SEED)  # noqa: S311
     for n in range(MUTATIONS):
         data = mutated(random)
         expected = list(requests_of(data))
         monkeypatch.setattr(request, "RECEIVED", 1 if n % 20 == 0 else random.choice((7, 50, 8192)))
-        found = read(worker, data)
+        found = read(data)
         assert [each for each in found if isinstance(each, tuple)] == expected, (n, data, found)

@@ -150,24 +150,6 @@ def test_readiness_names_the_failing_part(tmp_path: Path) -> None:
         assert response.status == 503 and response.json()["detail"].startswith("store: the store is of a newer program")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings", "message"),
-    [
-        ((), {"PAGE_LIMIT": "0"}, "PAGE_LIMIT='0': must be a whole number from 1 to 10000"),
-        pytest.param(("-w", "2"), {"DATABASE_URL": "memory://"}, "must be 1 (it is 2)", marks=pytest.mark.sqlite),
-        pytest.param((), {"DATABASE_URL": "sqlite:////no/x.db"}, "its folder does not exist", marks=pytest.mark.sqlite),
-    ],
-)
-def test_a_bad_setting_stops_the_start(
-    tmp_path: Path, arguments: tuple[str, ...], settings: dict[str, str], message: str
-) -> None:
-    """One line names key, value and the allowed values, and nothing is served; gunicorn's own options count, too."""
-    failed = Gunicorn(tmp_path, *arguments, workers=1, **settings)
-    assert failed.process.wait(timeout=SECONDS) != 0
-    (line,) = failed.lines()
-    assert line.startswith("restkeeper: ") and message in line
-
-
 def test_the_start_prints_what_is_served(server: Gunicorn) -> None:
     """Version, number of collections, address and store, in one line."""
     first = server.lines()[0]

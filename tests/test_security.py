@@ -10,10 +10,7 @@ flows.
 """
 
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from base64 import b64encode
@@ -32,7 +29,8 @@ from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, make_key
 from tests.live import ROOT, Gunicorn
 from tests.shop import create_app
-from tests.waiting import SECONDS, until
+from tests.test_process import started
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -40,10 +38,7 @@ def token_client(tmp_path: Path) -> FlaskClient:
     return create_app(Config(auth="required", **issuer.trusted(tmp_path))).test_client()
 
 
-def start(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": os.environ["PATH"], "DATABASE_URL": "memory://", "WEB_CONCURRENCY": "1", **settings}
-    command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+SERVE = ("-m", "gunicorn", "-c", "gunicorn.conf.py")
 
 
 def test_a_start_requires_credentials_by_default_and_on_a_network(tmp_path: Path) -> None:
@@ -52,10 +47,10 @@ def test_a_start_requires_credentials_by_default_and_on_a_network(tmp_path: Path
         assert server.get("/products").status == 401
         advice = "set ADMIN_KEY, or run: restkeeper keys create NAME --scope admin"
         assert f"no caller can authenticate yet: {advice}" in server.log.read_text()
-    done = start(AUTH="off")
+    done = started(ROOT, *SERVE, AUTH="off")
     assert done.returncode != 0
     assert done.stderr == "restkeeper: AUTH='off': must be open or required or open-to-all\n"
-    done = start("--bind", "127.0.0.1:0", "--bind", "[::]:0", AUTH="open")
+    done = started(ROOT, *SERVE, "--bind", "127.0.0.1:0", "--bind", "[::]:0", AUTH="open")
     assert done.returncode != 0
     assert done.stderr.startswith("restkeeper: ") and done.stderr.count("\n") == 1, done.stderr
     assert "AUTH=open lets every caller do everything" in done.stderr

@@ -401,12 +401,6 @@ def test_the_last_response_of_a_connection_keeps_its_status(sender: Sender) -> N
             assert endpoint.connected == 2, why
 
 
-def test_a_closed_port_is_a_plain_failure(sender: Sender) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    assert sender(f"http://127.0.0.1:{port}/", {}, b"{}") == DeliveryResult(None, "connection refused", None)
-
-
 def test_a_name_that_is_not_resolved_has_a_reason(guarded: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = {socket.EAI_NONAME: "no such host", socket.EAI_AGAIN: "the name cannot be resolved now"}
     errors = iter(codes)
@@ -511,8 +505,11 @@ def _to(
     endpoint: Endpoint, net: Net, timeout: float = SECONDS, body: bytes = b"{}", times: int = 1
 ) -> list[DeliveryResult]:
     net.ports[PUBLIC] = endpoint.port
+    began = time.monotonic()
     with closing(Sender(timeout=timeout)) as sender:
-        return [sender("https://hook.example/", {}, body) for _ in range(times)]
+        found = [sender("https://hook.example/", {}, body) for _ in range(times)]
+    assert time.monotonic() - began < SECONDS
+    return found
 
 
 def test_a_trusted_endpoint_is_called_over_tls(serve_tls: Callable[..., Any], net: Net) -> None:
@@ -551,9 +548,7 @@ def test_an_endpoint_without_tls_is_a_tls_error(net: Net) -> None:
 def test_a_slow_handshake_ends_in_time(net: Net) -> None:
     net.names["hook.example"] = [[PUBLIC]]
     with serving(lambda connection: connection.send_slowly(b"\x16\x03\x03\x40\x00" + b"\x02" * 16000)) as endpoint:
-        began = time.monotonic()
         assert _to(endpoint, net, 0.3) == [DeliveryResult(None, "timed out after 0.3 s", None)]
-    assert time.monotonic() - began < SECONDS
 
 
 def test_tls_that_is_read_slowly_ends_in_time(serve_tls: Callable[..., Any], net: Net) -> None:
@@ -564,9 +559,7 @@ def test_tls_that_is_read_slowly_ends_in_time(serve_tls: Callable[..., Any], net
             connection.sock.recv(16384)
 
     with serve_tls(script) as endpoint:
-        began = time.monotonic()
         assert _to(endpoint, net, 0.5, b" " * 30_000_000) == [DeliveryResult(None, "timed out after 0.5 s", None)]
-    assert time.monotonic() - began < SECONDS
 
 
 # gevent

@@ -19,11 +19,6 @@ ES = {"alg": "ES256", "kid": "first"}
 
 
 @pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture
 def trust(tmp_path: Path, clock: SetClock) -> Callable[..., Tokens]:
     """Creates a verifier that trusts the given keys, in a file."""
 

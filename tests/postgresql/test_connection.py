@@ -1,6 +1,5 @@
 """The connections of a process: how many, whose, for how long, and what happens if none can be opened."""
 
-import logging
 import re
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from decimal import Decimal
-from statistics import median
 from urllib.parse import urlsplit
 
 import psycopg
@@ -65,23 +63,6 @@ FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'restkeeper' AND state LIKE %s"""
     with psycopg.connect(url) as connection:
         return int(connection.execute(select, (state,)).fetchall()[0][0])
-
-
-def test_a_caller_uses_at_most_half_of_the_connections(url: str, connected: Connect) -> None:
-    """With its share in slow queries another caller is served, until all connections are in use."""
-    connections = connected(url)
-    with ExitStack() as stack:
-        for _ in range(MOST // 2):
-            used_by("one", connections, stack, soon(SECONDS))
-        with pytest.raises(StoreUnavailable, match="your other requests use 2 connections"):
-            used_by("one", connections, stack, soon())
-        for _ in range(MOST // 2):
-            assert used_by("other", connections, stack, soon(SECONDS)).fetch("SELECT 1") == [(1,)]
-        with pytest.raises(StoreUnavailable, match="other requests use all 4 connections"):
-            used_by("third", connections, stack, soon())
-        assert count(url) == MOST
-    with connections.session(deadline=soon(SECONDS)) as session:
-        assert session.fetch("SELECT 1") == [(1,)]
 
 
 def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,22 +145,6 @@ def test_a_transaction_is_limited_in_time(url: str, connected: Connect, monkeypa
     assert time.monotonic() - start < SECONDS / 2
 
 
-def test_a_silent_server_is_left(connected: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement ends, though the server cannot end it, and so does a use that has no connection."""
-    monkeypatch.setattr(limits, "SILENT_SECONDS", 0.4)
-    with PostgresServer() as server:
-        connections = connected(f"{server.create_database()}&connect_timeout=2")
-        until(lambda: works(connections))  # its limits are short also for a connection that is being opened
-        server.pause()
-        try:
-            for _ in range(3):
-                assert seconds_to_fail(connections) < limits.LOCK_SECONDS
-        finally:
-            server.resume()
-        until(lambda: works(connections))
-        connections.close()
-
-
 def test_what_may_take_any_time_waits_for_a_silent_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SILENT_SECONDS", 0.1)
     with closing(connect(url, is_unlimited=True)) as session:
@@ -192,23 +157,6 @@ def test_libpq_leaves_a_machine_that_is_gone(url: str) -> None:
     with closing(connect(f"{url}&keepalives_count=9")) as session:
         given = session.info.get_parameters()
     assert [given[name] for name in used] == ["5", "3", "1", "9", "6000"]
-
-
-def test_an_outage_of_any_length_is_survived(connected: Connect, caplog: pytest.LogCaptureFixture) -> None:
-    """Each of many uses fails soon, the log has one line, and the connections come back when the server does."""
-    failures._logged.clear()
-    caplog.set_level(logging.WARNING, "restkeeper")
-    with PostgresServer() as server:
-        connections = connected(server.create_database())
-        until(lambda: works(connections))
-        server.stop()
-        seconds_to_fail(connections)
-        assert median(seconds_to_fail(connections) for _ in range(5)) < 2 * limits.OPEN_SECONDS
-        server.start()
-        assert works(connections)
-        connections.close()
-    (line,) = (line for line in of_us(caplog) if line.startswith("requests get 503: "))
-    assert "\n" not in line
 
 
 def of_us(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -229,13 +177,6 @@ def test_connections_that_the_server_closed_are_replaced_at_once(connected: Conn
                 assert used_by(name, connections, stack, soon(SECONDS)).fetch("SELECT 1") == [(1,)]
         assert time.monotonic() - start < limits.ANSWER_SECONDS - 0.5
         connections.close()
-
-
-def seconds_to_fail(connections: Connections) -> float:
-    start = time.monotonic()
-    with pytest.raises(StoreUnavailable), connections.session() as session:
-        session.fetch("SELECT 1")
-    return time.monotonic() - start
 
 
 def works(connections: Connections) -> bool:

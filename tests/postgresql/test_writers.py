@@ -215,16 +215,6 @@ def test_a_counter_that_is_missing_is_made_again(url: str) -> None:
     assert store.change_token("things").endswith("-2")
 
 
-def test_a_change_of_no_row_is_an_error_of_its_own_in_the_log_of_the_server(url: str) -> None:
-    """It has a code that nothing else has: no division by zero, which a function of the operator can have, too."""
-    open_store(url, [THINGS])
-    with psycopg.connect(url, autocommit=True) as other:
-        other.execute("SELECT require_row(1)")
-        with pytest.raises(psycopg.DatabaseError, match="no row was found") as raised:
-            other.execute("SELECT require_row(0)")
-    assert raised.value.sqlstate == "RK001"
-
-
 def test_a_refused_change_leaves_its_connection_in_order(url: str) -> None:
     """Whenever its statements would have been prepared: those after an error in one round trip are not executed."""
     store = open_store(url, [THINGS])

@@ -1,9 +1,10 @@
 """Common helpers of the tests of SQLite."""
 
 import resource
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def together(works: list[Callable[[], object]]) -> list[object]:
         thread.start()
     join(*threads)
     return results
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Another program reads the store meanwhile, in one transaction."""
+    with closing(sqlite3.connect(folder / "store.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM items").fetchone()
+        yield
 
 
 @contextmanager

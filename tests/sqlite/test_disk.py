@@ -18,9 +18,10 @@ from restkeeper.storage.sqlite.connection import LOG_BYTES
 from restkeeper.storage.sqlite.search import READ_SECONDS, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SPACE_SECONDS, SqliteStore
 from restkeeper.storage.sqlite.writer import CHECKPOINT_SECONDS, LOG_FULL, PINNED_SECONDS
+from tests.callers import ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.shop import RESOURCES
-from tests.sqlite.helpers import MIB, Clock, file_limit, opened
+from tests.sqlite.helpers import MIB, Clock, file_limit, opened, reading
 from tests.things import OTHERS, THINGS, insert, kept, record
 
 
@@ -159,25 +160,22 @@ def test_a_file_that_may_not_be_written_is_tried(
 def test_a_full_disk_in_requests() -> None:
     """A POST gets 507, GET and DELETE succeed, and /readyz returns 503 and names the disk."""
     clock = SetClock()
-    config = Config(auth="required", admin_key="admin-key-admin-key-admin-key", min_free_space=1)
-    app = create_app(config, RESOURCES, clock=clock)
+    app = create_app(Config(auth="required", admin_key=ADMIN_KEY, min_free_space=1), RESOURCES, clock=clock)
     store, client = app.extensions["restkeeper"].store, app.test_client()
-    admin = {"Authorization": "Bearer admin-key-admin-key-admin-key"}
-    sent = {"name": "x", "scopes": ["products:read", "products:write"]}
-    key = {"Authorization": f"Bearer {client.post('/api/v1/keys', json=sent, headers=admin).json['secret']}"}
-    made = client.post("/products", json={"name": "x"}, headers=key).headers["Location"]
+    writer = key(client, "products:read", "products:write")
+    made = client.post("/products", json={"name": "x"}, headers=writer).headers["Location"]
     free = 0
     store._free_space = lambda: free
     clock.now += SPACE_SECONDS
-    refused = client.post("/products", json={"name": "x"}, headers=key)
+    refused = client.post("/products", json={"name": "x"}, headers=writer)
     assert (refused.status_code, refused.json["title"]) == (507, "The disk is full")
     assert client.get("/readyz").status_code == 503
     assert "disk" in client.get("/readyz").json["detail"]
-    assert client.get(made, headers=key).status_code == 200
-    assert client.delete(made, headers=key).status_code == 200
+    assert client.get(made, headers=writer).status_code == 200
+    assert client.delete(made, headers=writer).status_code == 200
     free = 1
     assert client.get("/readyz").status_code == 200
-    assert client.post("/products", json={"name": "x"}, headers=key).status_code == 200
+    assert client.post("/products", json={"name": "x"}, headers=writer).status_code == 200
 
 
 def test_a_slow_scan_does_not_block_the_log(tmp_path: Path) -> None:
@@ -200,14 +198,10 @@ def test_a_log_that_grew_becomes_short_again(tmp_path: Path) -> None:
     store = opened(tmp_path, synchronous="normal", clock=clock)
     log = tmp_path / "store.db-wal"
     insert(store, record("a"))
-    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM items").fetchone()
-    for n in range(20):
-        insert(store, record(f"{n}", name="x" * MIB))
-    assert log.stat().st_size > LOG_BYTES
-    reader.execute("ROLLBACK")
-    reader.close()
+    with reading(tmp_path):
+        for n in range(20):
+            insert(store, record(f"{n}", name="x" * MIB))
+        assert log.stat().st_size > LOG_BYTES
     clock.now += CHECKPOINT_SECONDS
     insert(store, record("b"))
     assert log.stat().st_size < MIB
@@ -252,24 +246,21 @@ def test_a_search_runs_if_another_program_blocks_the_log(tmp_path: Path) -> None
     clock = Clock()
     store = opened(tmp_path, synchronous="normal", clock=clock)
     insert(store, record("a"))
-    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM items").fetchone()
-    for n in range(70):
-        insert(store, record(f"{n}", name="x" * MIB))
-    assert (tmp_path / "store.db-wal").stat().st_size > LOG_FULL
-    began, sorted_ = clock.now, Query(sort=(Sort("stock"),), limit=100)
-    assert len(store.page("things", sorted_).bodies) == 71
-    assert READ_SECONDS <= clock.now - began < READ_SECONDS + 1
-    began = clock.now
-    assert len(store.page("things", sorted_).bodies) == store.count("things", sorted_) == 71
-    assert clock.now == began
-    clock.now += PINNED_SECONDS
-    reader.execute("ROLLBACK")
+    sorted_ = Query(sort=(Sort("stock"),), limit=100)
+    with reading(tmp_path):
+        for n in range(70):
+            insert(store, record(f"{n}", name="x" * MIB))
+        assert (tmp_path / "store.db-wal").stat().st_size > LOG_FULL
+        began = clock.now
+        assert len(store.page("things", sorted_).bodies) == 71
+        assert READ_SECONDS <= clock.now - began < READ_SECONDS + 1
+        began = clock.now
+        assert len(store.page("things", sorted_).bodies) == store.count("things", sorted_) == 71
+        assert clock.now == began
+        clock.now += PINNED_SECONDS
     began = clock.now
     assert len(store.page("things", sorted_).bodies) == 71
     assert clock.now - began < 1 and (tmp_path / "store.db-wal").stat().st_size < MIB
-    reader.close()
 
 
 def test_ended_searches_do_not_count_as_another_program(tmp_path: Path) -> None:
@@ -277,16 +268,12 @@ def test_ended_searches_do_not_count_as_another_program(tmp_path: Path) -> None:
     numbers = iter(range(1000))
     writer = opened(tmp_path, synchronous="normal")
     insert(writer, *(record(f"m{n:05}", name="x" * 100) for n in range(500)))
-    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    other.execute("BEGIN")
-    other.execute("SELECT count(*) FROM items").fetchone()
-    for n in range(20):
-        insert(writer, record(f"first {n}", name="x" * MIB))
     clock = Busy(lambda: insert(writer, record(f"{next(numbers)}", name="x" * MIB)), 0)
-    searcher = opened(tmp_path, clock=clock)
     searched = Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)
-    assert searcher.page("things", searched).bodies == []  # after a wait without effect
-    other.close()
+    with reading(tmp_path):
+        insert(writer, *(record(f"first {n}", name="x" * MIB) for n in range(20)))
+        searcher = opened(tmp_path, clock=clock)
+        assert searcher.page("things", searched).bodies == []  # after a wait without effect
     clock.left = 100
     with pytest.raises(StoreUnavailable, match="written"):
         searcher.page("things", searched)

@@ -18,8 +18,8 @@ from restkeeper.storage.errors import EventsExpired, StoreUnavailable
 from restkeeper.storage.interface import Collection, StoredSchema
 from restkeeper.storage.sql import LAYOUT
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
-from tests import outbox
-from tests.sqlite.helpers import Clock, opened
+from tests import outbox, stores
+from tests.sqlite.helpers import Clock, opened, reading
 from tests.things import OTHERS, SAMPLE, THINGS, insert, kept, open_store, record
 from tests.waiting import SECONDS, join
 
@@ -31,13 +31,10 @@ def test_a_store_opens_while_another_process_writes(tmp_path: Path, monkeypatch:
     things = replace(THINGS, schema=StoredSchema("a", 1, "{}"))
     first = open_store(url, [things])
     insert(first, *SAMPLE)
-    with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as holder:
-        holder.execute("BEGIN IMMEDIATE")
+    with stores.held(url):
         second = open_store(url, [things])
         assert second.count("things") == len(SAMPLE)
         second.close()
-        holder.execute("ROLLBACK")
-    holder.close()
 
 
 FOREIGN = {
@@ -192,12 +189,9 @@ def test_the_last_one_that_closes_leaves_one_file(tmp_path: Path) -> None:
     log = tmp_path / "store.db-wal"
     first.close()
     assert log.stat().st_size
-    reader = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM items").fetchone()
-    last.close()
+    with reading(tmp_path):
+        last.close()
     assert CLOSE_SECONDS <= clock.now < CLOSE_SECONDS + 1
-    reader.close()
     opened(tmp_path).close()
     assert not log.exists()
     with closing(sqlite3.connect(shutil.copy(tmp_path / "store.db", tmp_path / "copy.db"))) as copy:

@@ -86,23 +86,21 @@ def holding(tmp_path: Path) -> Iterator[tuple[SqliteStore, Holding]]:
     store.close()
 
 
-def test_a_caller_has_a_share_of_the_searches(holding: tuple[SqliteStore, Holding]) -> None:
-    """With its share under way its next one fails, and those of another caller are answered."""
+def test_a_query_that_an_index_answers_takes_no_slot(holding: tuple[SqliteStore, Holding]) -> None:
+    """With all searches under way, pages of an indexed field and their counts are read; a search fails.
+
+    With the share of one caller under way its next one fails, and those of another caller are answered.
+    """
     store, clock = holding
     with held(store, clock, *["held"] * SHARE):
+        with pytest.raises(StoreUnavailable, match=f"your other requests use {SHARE} slots for searches; narrow"):
+            worked_for.set("held")
+            store.page("things", LIKE)
         worked_for.set("other")
         assert store.page("things", LIKE).bodies == [] and store.count("things", LIKE) == 0
-        worked_for.set("held")
-        with pytest.raises(StoreUnavailable, match=f"your other requests use {SHARE} slots for searches; narrow"):
-            store.page("things", LIKE)
-    assert store.page("things", LIKE).bodies == []
-
-
-def test_a_query_that_an_index_answers_takes_no_slot(holding: tuple[SqliteStore, Holding]) -> None:
-    """With all searches under way, pages of an indexed field and their counts are read; a search fails."""
-    store, clock = holding
+    clock.let_go.clear()
+    clock.paused.clear()
     with held(store, clock, *(f"held{n // SHARE}" for n in range(SEARCHES))):
-        worked_for.set("other")
         assert len(store.page("things", INDEXED).bodies) == 5
         assert store.count("things", INDEXED) == 200
         assert store.page("things", Query(sort=(Sort("name"),), limit=5)).bodies
@@ -117,8 +115,8 @@ def test_an_index_that_does_not_answer_soon_is_searched(tmp_path: Path) -> None:
     clock = Counting()
     store = opened(tmp_path, clock=clock)
     insert(store, *(record(f"{n:03}", price=Decimal(n)) for n in range(200)))
-    clock.yields = 0
-    assert store.count("things", INDEXED) == 200 and clock.yields > 0
+    clock.slept.clear()
+    assert store.count("things", INDEXED) == 200 and 0 in clock.slept
     assert len(store.page("things", INDEXED).bodies) == 5
 
 
@@ -149,19 +147,12 @@ def test_an_interrupted_search_raises_the_interruption(tmp_path: Path) -> None:
     assert store.page("things", Query(filters=(Filter("name", Op.LIKE, "y"),), limit=1)).bodies == []
 
 
-class Counting:
-    """A clock that advances each time it is read, and counts the calls of sleep(0)."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.yields = 0
+class Counting(Clock):
+    """A clock that advances each time it is read; it has `slept` for 0 seconds at each pause for others."""
 
     def monotonic(self) -> float:
         self.now += 0.01
         return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.yields += seconds == 0
 
 
 @pytest.mark.parametrize(
@@ -184,9 +175,9 @@ def test_a_search_pauses_for_others_at_large_items(
     insert(store, *(record(f"{n:03}", attributes=[[]] * 30_000) for n in range(40)))
     for read in (lambda: store.page("things", query), lambda: store.count("things", query)):
         if query.narrows or "page" in read.__code__.co_names:
-            clock.yields = 0
+            clock.slept.clear()
             read()
-            assert clock.yields >= 10
+            assert clock.slept.count(0) >= 10
 
 
 def test_fetching_rows_pauses_for_others(tmp_path: Path) -> None:
@@ -195,6 +186,6 @@ def test_fetching_rows_pauses_for_others(tmp_path: Path) -> None:
     insert(store, *(record(f"{n:03}", name="x" * 200_000) for n in range(10)))
     all_things = Filter("stock", Op.GT, -1)
     store.page("things", Query((all_things,), limit=1))
-    yields_before = clock.yields
+    clock.slept.clear()
     store.page("things", Query((all_things,), limit=9))
-    assert clock.yields - yields_before >= 5  # of 8 more rows
+    assert clock.slept.count(0) >= 5  # of 8 more rows

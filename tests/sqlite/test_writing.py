@@ -1,6 +1,5 @@
 """Writing: the deadlines of writers, and which works share a commit."""
 
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from restkeeper.storage.shares import worked_for
 from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS, WORK_SECONDS
+from tests import stores
 from tests.sqlite.helpers import Clock, Exit, opened, together
 from tests.things import record
 from tests.waiting import SECONDS, join, until
@@ -25,13 +25,10 @@ def test_all_waiting_writes_have_the_same_deadline(tmp_path: Path) -> None:
     clock = Clock(200)
     store = opened(tmp_path, clock=clock)
     ran: list[int] = []
-    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    results = together([lambda: store.write(lambda _: ran.append(1))] * 200)
+    with stores.held(f"sqlite:///{tmp_path}/store.db"):
+        results = together([lambda: store.write(lambda _: ran.append(1))] * 200)
     assert all(isinstance(result, StoreUnavailable) for result in results)
     assert BUSY_SECONDS <= clock.now < BUSY_SECONDS + 0.01
-    holder.execute("ROLLBACK")
-    holder.close()
     assert store.write(lambda _: "done") == "done"
     assert ran == []
 
@@ -61,14 +58,11 @@ def test_a_write_can_have_an_earlier_deadline(tmp_path: Path) -> None:
     """Time that a request has waited elsewhere is subtracted from the wait for another process."""
     clock = Clock()
     store = opened(tmp_path, clock=clock)
-    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
     for seconds in (0.5, BUSY_SECONDS + 1):
         began = clock.now
-        with pytest.raises(StoreUnavailable):
+        with stores.held(f"sqlite:///{tmp_path}/store.db"), pytest.raises(StoreUnavailable):
             store.write(lambda _: None, deadline=began + seconds)
         assert seconds <= clock.now - began < seconds + 0.1
-    holder.close()
 
 
 def test_a_work_in_a_commit_waits_for_its_result(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from restkeeper.storage.base import Store
-from restkeeper.storage.errors import RecordNotFound
 from tests.outbox import LONG, SECRETS, THINGS, all_of, event, lease, queue, record, settle, subscribe
 
 
@@ -104,18 +103,6 @@ def test_a_swept_event_blocks_no_delivery(outbox: Store) -> None:
     assert outbox.write(lambda transaction: transaction.sweep_events("2027", 10)) == 2
     (second,) = lease(outbox)
     assert (second.event.at, second.id) == ("2027", first.id + 2)
-
-
-def test_unknown_ids_raise_not_found(outbox: Store) -> None:
-    """An unknown event, a delivery of another webhook, the secrets of an unknown webhook."""
-    for unknown in ("x", "evt_00000000_1", "evt_00000000_99"):
-        with pytest.raises(RecordNotFound):
-            outbox.write(lambda transaction, id=unknown: transaction.queue_manually("w", id))
-    manual_id = outbox.write(lambda transaction: transaction.queue_manually("w", all_of(outbox)[0]))
-    with pytest.raises(RecordNotFound):
-        outbox.write(lambda transaction: transaction.find_delivery("v", manual_id))
-    with pytest.raises(RecordNotFound):
-        outbox.write(lambda transaction: transaction.secrets("v"))
 
 
 def test_a_deleted_webhook_leaves_nothing(outbox: Store) -> None:

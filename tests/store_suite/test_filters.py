@@ -18,53 +18,23 @@ from tests.store_suite.conftest import KINDS, stores
 from tests.things import SAMPLE, ids, insert, record
 from tests.waiting import ANY_TIME
 
-FOUND = {
-    Filter("id", Op.EQ, "b"): "b",
+FOUND = {  # what the property below does not have
     Filter("id", Op.IN, ("a", "d", "x")): "ad",
-    Filter("price", Op.EQ, Decimal("12.50")): "a",
-    Filter("price", Op.EQ, Decimal("0.1")): "d",
-    Filter("price", Op.NE, Decimal(7)): "acd",
-    Filter("price", Op.GT, Decimal("0.1")): "ab",
-    Filter("price", Op.GTE, Decimal("0.1")): "abd",
-    Filter("price", Op.LT, Decimal("12.5")): "bd",
-    Filter("price", Op.LTE, Decimal("12.5")): "abd",
-    Filter("price", Op.IN, (Decimal("12.5"), Decimal(7))): "ab",
-    Filter("stock", Op.LT, 0): "d",
-    Filter("stock", Op.IN, (0, 9)): "bc",
-    Filter("sold", Op.EQ, True): "a",
-    Filter("sold", Op.NE, True): "bcd",
-    Filter("tags", Op.EQ, "red"): "ab",
     Filter("tags", Op.IN, ("big", "a,b")): "ad",
-    Filter("sku", Op.EQ, "L1"): "a",
-    Filter("sku", Op.EQ, ""): "",
-    Filter("sku", Op.NE, "L1"): "bcd",
     Filter("mail", Op.EQ, "a@X.ORG"): "a",
     Filter("mail", Op.IN, ("a@X.org", "B@x.org")): "ad",
     Filter("name", Op.LIKE, "LAMP"): "ab",
     Filter("name", Op.LIKE, "éCL"): "c",
     Filter("name", Op.LIKE, "0% \\_"): "d",
     Filter("name", Op.LIKE, "_"): "d",
-    Filter("name", Op.GT, "Lamp"): "bc",
-    Filter("updated_at", Op.LTE, "2026-01-01T00:00:01.000000Z"): "abcd",
 }
 
 
 def test_filters(store: Store) -> None:
-    """Each operator on each kind finds and counts the same items; null satisfies only `ne`."""
+    """Texts are found without regard to case, and no sign of them is a wildcard; counts end where they may."""
     insert(store, *SAMPLE)
     assert {each: "".join(ids(store, filters=(each,))) for each in FOUND} == FOUND
-    for most in (None, 1):
-        counted = {each: store.count("things", Query(filters=(each,)), most=most) for each in FOUND}
-        assert counted == {each: min(len(found), most or 9) for each, found in FOUND.items()}
-
-
-def test_filters_and_search_narrow_together(store: Store) -> None:
-    """Several filters and a search must all match; the search compares its fields without regard to case."""
-    insert(store, *SAMPLE)
-    assert ids(store, search="RED") == ["a", "b"]
-    assert ids(store, search="éclair") == ["c"]
-    assert ids(store, search="lamp", filters=(Filter("stock", Op.GT, 0), Filter("tags", Op.EQ, "red"))) == ["a"]
-    assert ids(store, search="nothing like it") == []
+    assert [store.count("things", Query(filters=(each,)), most=1) for each in FOUND] == [1] * len(FOUND)
 
 
 def test_full_text_search_finds_texts_of_a_list(store: Store) -> None:

@@ -5,57 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from flask.testing import FlaskClient
 
-from restkeeper.config import Config
-from restkeeper.resources.evolution import Convert, Rename, Step
+from restkeeper.resources.evolution import Convert, Rename
 from restkeeper.resources.migration import convert
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import ListOf, Text, Whole
-from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.interface import Index
 from restkeeper.storage.postgresql import limits
-from restkeeper.versions import Version, Versions
 from tests import stores
-from tests.shop import create_app
+from tests.callers import ADMIN_KEY, key
+from tests.programs import Programs, resource, two_versions
 
 NAME = Text(1, 50, required=True)
 TAGS = ListOf(Text(), load_default=list)
-VERSIONS = Versions(Version("v1", revisions={"notes": 1}), Version("v2"), unversioned="v2")
-
-
-def declared(definitions: dict[str, Any], *steps: Step, **options: Any) -> Resource:
-    options |= {"upgrades": {2: list(steps)}} if steps else {}
-    return Resource("notes", "note", ItemSchema.from_dict(definitions, name="Notes"), **options)  # type: ignore[arg-type]
-
-
-class Programs:
-    """Programs that follow each other on the store of a folder."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.url = f"sqlite:///{folder}/store.db"
-        self.config = Config(database_url=self.url, idempotency="optional", **settings)
-
-    def serve(self, resource: Resource, **options: Any) -> FlaskClient:
-        options |= {"versions": VERSIONS} if resource.upgrades else {}
-        return create_app(self.config, [resource], **options).test_client()
-
-    def run(self, resource: Resource, *arguments: str) -> Result:
-        app = self.serve(resource, serves=False).application
-        done = app.test_cli_runner().invoke(args=arguments)
-        app.extensions["restkeeper"].store.close()
-        return done
-
-    def migrate(self, resource: Resource, *options: str) -> FlaskClient:
-        done = self.run(resource, "migrate", *options)
-        assert done.exit_code == 0, (done.output, done.exception)
-        return self.serve(resource)
 
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
-    return Programs(tmp_path)
+    return Programs(tmp_path, versions=two_versions())
 
 
 def shown(client: FlaskClient, path: str) -> Any:
@@ -64,17 +32,17 @@ def shown(client: FlaskClient, path: str) -> Any:
     return answered.json
 
 
-UPPER = declared({"name": NAME, "tags": TAGS}, Convert({"name": NAME}, ["name"], up=str.upper, down=str.lower))
+UPPER = resource({"name": NAME, "tags": TAGS}, Convert({"name": NAME}, ["name"], up=str.upper, down=str.lower))
 
 
 @pytest.mark.parametrize("indexes", [(), (Index("tags"),)], ids=["new", "old and new"])
 def test_an_index_of_several_values(programs: Programs, indexes: tuple[Index, ...]) -> None:
     """It finds the items by the values after a conversion, which the former program's index had under another name."""
-    old = programs.serve(declared({"name": NAME, "tags": TAGS}, indexes=indexes))
+    old = programs.serve(resource({"name": NAME, "tags": TAGS}, indexes=indexes))
     for name in "abc":
         assert old.post("/notes", json={"name": name, "tags": [name, "all", "all"]}).status_code == 200
-    new = programs.migrate(
-        declared({"name": NAME, "labels": TAGS}, Rename("tags", "labels"), indexes=(Index("labels"), Index("name")))
+    new = programs.upgrade(
+        resource({"name": NAME, "labels": TAGS}, Rename("tags", "labels"), indexes=(Index("labels"), Index("name")))
     )
     for path, expected in (("labels=a", "a"), ("labels=all", "abc"), ("labels=none", ""), ("labels[in]=a,c", "ac")):
         assert "".join(sorted(each["name"] for each in shown(new, f"/notes?{path}"))) == expected, path
@@ -86,21 +54,21 @@ def test_an_index_of_several_values(programs: Programs, indexes: tuple[Index, ..
 
 
 def test_the_same_index_of_several_values_of_converted_items(programs: Programs) -> None:
-    old = programs.serve(declared({"name": NAME, "tags": TAGS}, indexes=(Index("tags"),)))
+    old = programs.serve(resource({"name": NAME, "tags": TAGS}, indexes=(Index("tags"),)))
     old.post("/notes", json={"name": "a", "tags": ["x", "y"]})
     convert = Convert({"tags": TAGS}, ["tags"], up=lambda tags: [*map(str.upper, tags)], down=lambda tags: tags)
-    new = programs.migrate(declared({"name": NAME, "tags": TAGS}, convert, indexes=(Index("tags"),)), "--accept")
+    new = programs.upgrade(resource({"name": NAME, "tags": TAGS}, convert, indexes=(Index("tags"),)), "--accept")
     assert [len(shown(new, f"/notes?tags={each}")) for each in ("x", "y", "X", "Y")] == [0, 0, 1, 1]
 
 
 def test_integer_ids_and_positions(programs: Programs) -> None:
     """The order of creation stays, and so does the next id."""
     options: dict[str, Any] = {"ids": "integer", "sort": "_position"}
-    old = programs.serve(declared({"name": NAME, "tags": TAGS}, **options))
+    old = programs.serve(resource({"name": NAME, "tags": TAGS}, **options))
     for name in "cab" * 4:
         old.post("/notes", json={"name": name})
     old.delete("/notes/12")
-    new = programs.migrate(declared({"title": NAME, "tags": TAGS}, Rename("name", "title"), **options))
+    new = programs.upgrade(resource({"title": NAME, "tags": TAGS}, Rename("name", "title"), **options))
     assert [(each["id"], each["title"]) for each in shown(new, "/notes?limit=20")] == [
         (n + 1, name) for n, name in enumerate("cab" * 4)
     ][:11]
@@ -109,9 +77,9 @@ def test_integer_ids_and_positions(programs: Programs) -> None:
 
 
 def test_a_singleton(programs: Programs) -> None:
-    old = programs.serve(declared({"name": Text(load_default="x")}, singleton=True))
+    old = programs.serve(resource({"name": Text(load_default="x")}, singleton=True))
     assert old.patch("/notes", json={"name": "y"}).status_code == 200
-    new = programs.migrate(declared({"title": Text(load_default="x")}, Rename("name", "title"), singleton=True))
+    new = programs.upgrade(resource({"title": Text(load_default="x")}, Rename("name", "title"), singleton=True))
     assert (shown(new, "/notes"), shown(new, "/api/v1/notes")) == ({"title": "y"}, {"name": "y"})
     assert new.patch("/notes", json={"title": "z"}).status_code == 200
     assert shown(new, "/api/v1/notes") == {"name": "z"}
@@ -122,11 +90,11 @@ def test_values_that_change_places(programs: Programs) -> None:
     unique = {"indexes": (Index("book", "number", unique=True),)}
     number = Whole(required=True)
     fields = {"book": Text(1, 9, load_default="b"), "number": number}
-    old = programs.serve(declared(fields, **unique))
+    old = programs.serve(resource(fields, **unique))
     for value in range(5):
         old.post("/notes", json={"number": value})
     convert = Convert({"number": number}, ["number"], up=lambda n: n + 1, down=lambda n: n - 1)
-    new = programs.migrate(declared(fields, convert, **unique))
+    new = programs.upgrade(resource(fields, convert, **unique))
     assert [each["number"] for each in shown(new, "/notes")] == [1, 2, 3, 4, 5]
     assert [each["number"] for each in shown(new, "/api/v1/notes")] == [0, 1, 2, 3, 4]
     assert new.post("/notes", json={"number": 5}).status_code == 409
@@ -135,36 +103,36 @@ def test_values_that_change_places(programs: Programs) -> None:
 def test_what_programs_side_by_side_have_stored_is_converted(programs: Programs) -> None:
     """Also an item that was written by a program without a field, after one that knows it."""
     fields = {"name": NAME, "tags": TAGS}
-    old, more = programs.serve(declared(fields)), programs.serve(declared({**fields, "size": Whole(load_default=3)}))
+    old, more = programs.serve(resource(fields)), programs.serve(resource({**fields, "size": Whole(load_default=3)}))
     (a, b) = (each.post("/notes", json={"name": "a"}).json["id"] for each in (old, more))
     assert more.patch(f"/notes/{b}", json={"size": 5}).status_code == 200
     assert old.patch(f"/notes/{b}", json={"name": "b"}).status_code == 200
-    new = programs.migrate(
-        declared({"title": NAME, "tags": TAGS, "size": Whole(load_default=3)}, Rename("name", "title"))
+    new = programs.upgrade(
+        resource({"title": NAME, "tags": TAGS, "size": Whole(load_default=3)}, Rename("name", "title"))
     )
     assert {each["id"]: (each["title"], each["size"]) for each in shown(new, "/notes")} == {a: ("a", 3), b: ("b", 5)}
 
 
 def test_an_item_that_becomes_larger_than_one_can_be(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, max_item=2000)
-    old = programs.serve(declared({"name": Text(required=True)}))
+    programs = Programs(tmp_path, versions=two_versions(), max_item=2000)
+    old = programs.serve(resource({"name": Text(required=True)}))
     assert old.post("/notes", json={"name": "a" * 1500}).status_code == 200
     twice = Convert(
         {"name": Text(required=True)}, ["name"], up=lambda text: text * 2, down=lambda text: text[: len(text) // 2]
     )
-    new = programs.migrate(declared({"name": Text(required=True)}, twice))
+    new = programs.upgrade(resource({"name": Text(required=True)}, twice))
     (item,) = shown(new, "/notes")
     assert len(item["name"]) == 3000 and len(shown(new, "/api/v1/notes")[0]["name"]) == 1500
 
 
 def test_huge_items(tmp_path: Path) -> None:
     """The memory of a conversion is bounded in items; they are read together."""
-    programs = Programs(tmp_path, max_item=3_000_000, max_body=4_000_000)
+    programs = Programs(tmp_path, versions=two_versions(), max_item=3_000_000, max_body=4_000_000)
     big = Text(0, 2_000_000, required=True)
-    old = programs.serve(declared({"name": big}))
+    old = programs.serve(resource({"name": big}))
     for letter in "abc":
         assert old.post("/notes", json={"name": letter * 2_000_000}).status_code == 200
-    new = programs.migrate(declared({"title": big}, Rename("name", "title")))
+    new = programs.upgrade(resource({"title": big}, Rename("name", "title")))
     for letter in "abc":  # a page has less
         (item,) = shown(new, f"/notes?title[starts]={letter}")
         assert item["title"] == letter * 2_000_000
@@ -174,13 +142,13 @@ def test_a_step_that_takes_longer_than_a_transaction_of_a_request_may_be_idle(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "IDLE_SECONDS", 0.2)
-    programs.serve(declared({"name": NAME})).post("/notes", json={"name": "a"})
+    programs.serve(resource({"name": NAME})).post("/notes", json={"name": "a"})
 
     def slow(name: str) -> str:
         time.sleep(0.5)
         return name.upper()
 
-    slowly = declared({"name": NAME}, Convert({"name": NAME}, ["name"], up=slow, down=str.lower))
+    slowly = resource({"name": NAME}, Convert({"name": NAME}, ["name"], up=slow, down=str.lower))
     assert programs.run(slowly, "migrate").exit_code == 0
     monkeypatch.undo()
     assert shown(programs.serve(slowly), "/notes")[0]["name"] == "A"
@@ -188,18 +156,12 @@ def test_a_step_that_takes_longer_than_a_transaction_of_a_request_may_be_idle(
 
 @pytest.mark.needs("keys")
 def test_owners_stay(tmp_path: Path) -> None:
-    programs = Programs(tmp_path, auth="required", admin_key="an-admin-key-of-enough-characters")
-    admin = {"X-API-Key": "an-admin-key-of-enough-characters"}
-
-    def key(client: FlaskClient, owner: str) -> dict[str, str]:
-        sent = {"name": owner, "owners": [owner], "scopes": ["notes:read", "notes:write"]}
-        return {"X-API-Key": client.post("/api/v1/keys", json=sent, headers=admin).json["secret"]}
-
-    old = programs.serve(declared({"name": NAME}, ownership=Ownership.ALL))
-    keys = {owner: key(old, owner) for owner in ("one", "two")}
+    programs = Programs(tmp_path, versions=two_versions(), auth="required", admin_key=ADMIN_KEY)
+    old = programs.serve(resource({"name": NAME}, ownership=Ownership.ALL))
+    keys = {owner: key(old, "notes:read", "notes:write", owners=[owner]) for owner in ("one", "two")}
     for owner, header in keys.items():
         assert old.post("/notes", json={"name": owner}, headers=header).status_code == 200
-    new = programs.migrate(declared({"title": NAME}, Rename("name", "title"), ownership=Ownership.ALL))
+    new = programs.upgrade(resource({"title": NAME}, Rename("name", "title"), ownership=Ownership.ALL))
     for owner, header in keys.items():
         assert [each["title"] for each in new.get("/notes", headers=header).json] == [owner]
 
@@ -207,10 +169,10 @@ def test_owners_stay(tmp_path: Path) -> None:
 @pytest.mark.needs("versions")
 def test_a_conversion_that_another_program_has_done_is_not_done_again(programs: Programs) -> None:
     """Of two that find items to convert, the second one waits, and changes nothing."""
-    programs.serve(declared({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})
+    programs.serve(resource({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})
     late = programs.serve(UPPER, serves=False).application.extensions["restkeeper"]
     found = late.conversions()
-    before = programs.migrate(UPPER).get("/notes")
+    before = programs.upgrade(UPPER).get("/notes")
     convert(late.store, found, "")
     after = programs.serve(UPPER).get("/notes")
     assert (after.json, after.headers["ETag"]) == (before.json, before.headers["ETag"])
@@ -221,8 +183,8 @@ def test_a_conversion_that_another_program_has_done_is_not_done_again(programs: 
 @pytest.mark.sqlite
 def test_a_backup_is_of_the_moment_before_the_conversion(programs: Programs, tmp_path: Path) -> None:
     """One that comes later does not replace it."""
-    programs.serve(declared({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})
-    service = programs.migrate(UPPER).application.extensions["restkeeper"]
+    programs.serve(resource({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})
+    service = programs.upgrade(UPPER).application.extensions["restkeeper"]
     service.store.convert(["notes"], lambda transaction: pytest.fail("it is converted"), "", keeps=True)
     backup = f"sqlite:///{tmp_path}/store.db.notes-1"
     assert stores.execute(backup, "SELECT json_extract(body, '$.name') FROM items") == [("a",)]

@@ -15,8 +15,8 @@ from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
 from restkeeper.service import service_of
 from restkeeper.storage.interface import EventFilter, Index, Record
+from tests.programs import resource
 from tests.shop import create_app
-from tests.test_stored import resource
 
 TITLE = Text(1, 50, required=True)
 TAGS = ListOf(Text(), load_default=list)

@@ -7,40 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from flask.testing import FlaskClient
 from marshmallow import Schema, fields, validate
 
-from restkeeper.config import Config
 from restkeeper.resources.evolution import Add, Convert, Remove, Rename
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Lifecycle, ListOf, Money, Status, Text, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Index
+from tests.programs import Programs, resource
 from tests.recorder import next_of
-from tests.shop import create_app
 
 TITLE = Text(1, 50, required=True)
 COLOUR = Text(load_default="red")
 BEFORE = {"title": TITLE, "count": Whole(load_default=0), "note": Text(load_default=None, allow_none=True)}
 
 
-def resource(definitions: dict[str, Any], **options: Any) -> Resource:
-    return Resource("notes", "note", ItemSchema.from_dict(definitions, name="Notes"), **options)  # type: ignore[arg-type]
-
-
-def start(folder: Path, definitions: dict[str, Any], **options: Any) -> FlaskClient:
-    """Start a service with these fields on the store of the folder, after a `migrate` if there are steps."""
-    if "upgrades" in options:
-        run(folder, definitions, "migrate", **options)
-    config = Config(database_url=f"sqlite:///{folder}/store.db")
-    return create_app(config, [resource(definitions, **options)]).test_client()
-
-
-def run(folder: Path, definitions: dict[str, Any], *arguments: str, **options: Any) -> Result:
-    config = Config(database_url=f"sqlite:///{folder}/store.db")
-    return create_app(config, [resource(definitions, **options)], serves=False).test_cli_runner().invoke(args=arguments)
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
 
 
 def without(*names: str, **more: Any) -> dict[str, Any]:
@@ -83,19 +68,19 @@ INCOMPATIBLE = {
 
 @pytest.mark.parametrize(("after", "reason", "steps"), INCOMPATIBLE.values(), ids=INCOMPATIBLE)
 def test_a_start_names_what_stored_items_do_not_fit(
-    tmp_path: Path, after: dict[str, Any], reason: str, steps: str
+    programs: Programs, after: dict[str, Any], reason: str, steps: str
 ) -> None:
     """The collection, the field, what stored items have, and the line to write. A command says the same in a line."""
-    client = start(tmp_path, BEFORE)
+    client = programs.start(resource(BEFORE))
     where = client.post("/notes", json={"title": "x"}).headers["Location"]
     with pytest.raises(StoreUnavailable) as caught:
-        start(tmp_path, after)
+        programs.start(resource(after))
     assert "notes: " in caught.value.detail and "storage/upgrades.py" in caught.value.detail
     assert reason in caught.value.detail and caught.value.detail.endswith(
         f"{steps}, and upgrades=NOTES in resources/notes.py"
     )
     for command in ("migrate", "export"):
-        result = run(tmp_path, after, command, *["notes"] * (command == "export"))
+        result = programs.run(resource(after), command, *["notes"] * (command == "export"))
         assert result.exit_code == 1 and len(result.stderr.splitlines()) == 1 and steps in result.stderr
     assert client.get(where).json["title"] == "x"
 
@@ -115,37 +100,37 @@ COMPATIBLE = {
 
 
 @pytest.mark.parametrize("after", COMPATIBLE.values(), ids=COMPATIBLE)
-def test_a_compatible_change_needs_nothing(tmp_path: Path, after: dict[str, Any]) -> None:
+def test_a_compatible_change_needs_nothing(programs: Programs, after: dict[str, Any]) -> None:
     """A stored item is returned with exactly the fields of the schema."""
-    where = start(tmp_path, BEFORE).post("/notes", json={"title": "x", "count": 5}).headers["Location"]
-    item = start(tmp_path, after).get(where).json
+    where = programs.start(resource(BEFORE)).post("/notes", json={"title": "x", "count": 5}).headers["Location"]
+    item = programs.start(resource(after)).get(where).json
     assert item.keys() == {*after, "id", "created_at", "updated_at", "version"}
     assert (item["title"], item["count"]) == ("x", 5)
 
 
-def test_each_schema_with_items_is_compared(tmp_path: Path) -> None:
+def test_each_schema_with_items_is_compared(programs: Programs) -> None:
     """An item from before a field was optional, and then required, does not have it, until a step gives it that."""
-    start(tmp_path, {"title": TITLE}, events=False).post("/notes", json={"title": "x"})
+    programs.start(resource({"title": TITLE}, events=False)).post("/notes", json={"title": "x"})
     optional = {"title": TITLE, "colour": COLOUR}
-    start(tmp_path, optional, events=False).post("/notes", json={"title": "y"})
+    programs.start(resource(optional, events=False)).post("/notes", json={"title": "y"})
     required = {"title": TITLE, "colour": Text(required=True)}
     with pytest.raises(StoreUnavailable, match='"colour" is required'):
-        start(tmp_path, required, events=False)
-    upgrades = {2: [Convert({"colour": COLOUR}, ["colour"], up=str, down=str)]}
-    items = start(tmp_path, required, upgrades=upgrades, events=False).get("/notes").json
+        programs.start(resource(required, events=False))
+    given = Convert({"colour": COLOUR}, ["colour"], up=str, down=str)
+    items = programs.start(resource(required, given, events=False)).get("/notes").json
     assert [each["colour"] for each in items] == ["red", "red"]
 
 
 @pytest.mark.parametrize("events", [False, pytest.param(True, marks=pytest.mark.needs("events"))])
-def test_a_collection_without_items_and_events_can_change_freely(tmp_path: Path, events: bool) -> None:
+def test_a_collection_without_items_and_events_can_change_freely(programs: Programs, events: bool) -> None:
     """For prototypes. An event of a deleted item is not of the next schema either."""
-    client = start(tmp_path, BEFORE, events=events)
+    client = programs.start(resource(BEFORE, events=events))
     client.delete(client.post("/notes", json={"title": "x"}).headers["Location"])
     with pytest.raises(StoreUnavailable, match='stored items have "title"') if events else nullcontext():
-        start(tmp_path, without("title", weight=Whole(required=True)))
+        programs.start(resource(without("title", weight=Whole(required=True))))
 
 
-def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
+def test_a_state_that_is_gone_can_be_left(programs: Programs) -> None:
     """The item keeps it until it is changed; then any state can follow, as nothing says which. So with other values."""
     states = {"draft": ("open",), "open": ("done",), "done": ()}
 
@@ -154,10 +139,10 @@ def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
         sizes = validate.OneOf([each for each in "sm" if each not in gone])
         return {"status": Status(Lifecycle("done", left)), "size": Text(load_default="m", validate=(sizes,))}
 
-    before, all_states = start(tmp_path, definitions()), [("draft", "s"), ("open", "s"), ("done", "s")]
+    before, all_states = programs.start(resource(definitions())), [("draft", "s"), ("open", "s"), ("done", "s")]
     made = [before.post("/notes", json={"status": status, "size": size}) for status, size in all_states]
     first, second, third = (each.headers["Location"] for each in made)
-    client = start(tmp_path, definitions("draft", "s"))
+    client = programs.start(resource(definitions("draft", "s")))
     assert [(each["status"], each["size"]) for each in client.get("/notes").json] == all_states
     refused = client.patch(first, json={})
     assert refused.status_code == 422
@@ -168,40 +153,39 @@ def test_a_state_that_is_gone_can_be_left(tmp_path: Path) -> None:
     assert client.patch(third, json={"status": "open", "size": "m"}).status_code == 409
 
 
-def test_steps_that_do_not_lead_to_the_schema_are_refused(tmp_path: Path) -> None:
+def test_steps_that_do_not_lead_to_the_schema_are_refused(programs: Programs) -> None:
     """The older revision, as the steps define it, is compared with the stored one."""
-    start(tmp_path, BEFORE).post("/notes", json={"title": "x"})
+    programs.start(resource(BEFORE)).post("/notes", json={"title": "x"})
     after = without("title", name=TITLE)
     with pytest.raises(StoreUnavailable, match=r'have "title" .*\{2: \[Rename\("title", "label"\)'):
-        start(tmp_path, after, upgrades={2: [Rename("label", "name")]})
+        programs.start(resource(after, Rename("label", "name")))
 
 
-def test_upgrades_that_begin_too_late_are_refused(tmp_path: Path) -> None:
+def test_upgrades_that_begin_too_late_are_refused(programs: Programs) -> None:
     """Steps can be deleted when no item or event of their revision is stored any more."""
-    start(tmp_path, BEFORE).post("/notes", json={"title": "x"})
+    programs.start(resource(BEFORE)).post("/notes", json={"title": "x"})
     upgrades = {2: [Rename("title", "name")], 3: [Add("colour")]}
     after = without("title", name=TITLE, colour=COLOUR)
     with pytest.raises(StoreUnavailable, match="items or events of revision 1, and upgrades begins after 2"):
-        start(tmp_path, after, upgrades={3: upgrades[3]})
-    start(tmp_path, after, upgrades=upgrades)
+        programs.start(resource(after, upgrades={3: upgrades[3]}))
+    programs.start(resource(after, upgrades=upgrades))
 
 
-def test_an_unknown_older_program_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_older_program_is_refused(programs: Programs) -> None:
     """It cannot work with the items of a later one; one that has run before starts, and waits."""
-    start(tmp_path, BEFORE).post("/notes", json={"title": "x"})
-    start(tmp_path, without("title", name=TITLE), upgrades={2: [Rename("title", "name")]}).post(
-        "/notes", json={"name": "x"}
-    )
-    assert start(tmp_path, BEFORE).get("/notes").status_code == 503
+    programs.start(resource(BEFORE)).post("/notes", json={"title": "x"})
+    programs.start(resource(without("title", name=TITLE), Rename("title", "name"))).post("/notes", json={"name": "x"})
+    assert programs.start(resource(BEFORE)).get("/notes").status_code == 503
     with pytest.raises(StoreUnavailable, match="a newer program stored items of revision 2; this one has revision 1"):
-        start(tmp_path, without(count=Whole(load_default=3)))
+        programs.start(resource(without(count=Whole(load_default=3))))
 
 
-def test_migrate_deletes_indexes_that_are_not_declared(tmp_path: Path) -> None:
+def test_migrate_deletes_indexes_that_are_not_declared(programs: Programs) -> None:
     """Its output names them; the second time there are none."""
-    start(tmp_path, BEFORE, indexes=(Index("title"), Index("count"))).post("/notes", json={"title": "x"})
-    start(tmp_path, without(colour=COLOUR), indexes=(Index("title"),))
-    lines = [run(tmp_path, BEFORE, "migrate", indexes=(Index("title"),)).stdout.splitlines() for _ in range(2)]
+    programs.start(resource(BEFORE, indexes=(Index("title"), Index("count")))).post("/notes", json={"title": "x"})
+    programs.start(resource(without(colour=COLOUR), indexes=(Index("title"),)))
+    declared = resource(BEFORE, indexes=(Index("title"),))
+    lines = [programs.run(declared, "migrate").stdout.splitlines() for _ in range(2)]
     assert lines[0][1].startswith("deleted the index items.notes.count")  # on PostgreSQL it ends in a digest
     assert lines[1] == lines[0][:1] == ["nothing is to be converted"]
 
@@ -251,9 +235,9 @@ class Same(Point):
 
 
 @pytest.mark.parametrize(("make", "points"), INSIDE.values(), ids=INSIDE)
-def test_schemas_inside_are_compared(tmp_path: Path, make: Callable[[type[Schema]], Any], points: Any) -> None:
+def test_schemas_inside_are_compared(programs: Programs, make: Callable[[type[Schema]], Any], points: Any) -> None:
     """As the one around them: what is new and required, gone, or of another type needs a step for the field."""
-    where = start(tmp_path, {"at": make(Point)}).post("/notes", json={"at": points}).headers["Location"]
+    where = programs.start(resource({"at": make(Point)})).post("/notes", json={"at": points}).headers["Location"]
     expected = {
         Wider: '"y" is required, and stored items do not have it',
         Narrower: 'stored items have "label" (string), and the schema does not',
@@ -261,31 +245,31 @@ def test_schemas_inside_are_compared(tmp_path: Path, make: Callable[[type[Schema
     }
     for schema, reason in expected.items():
         with pytest.raises(StoreUnavailable) as caught:
-            start(tmp_path, {"at": make(schema)})
+            programs.start(resource({"at": make(schema)}))
         assert 'notes: in "at", ' in caught.value.detail and reason in caught.value.detail
         steps = 'NOTES = {2: [Convert({"at": …}, ["at"], up=…, down=…)]}, and upgrades=NOTES in resources/notes.py'
         assert caught.value.detail.endswith(steps)
-    assert start(tmp_path, {"at": make(Same)}).patch(where, json={}).status_code == 200
+    assert programs.start(resource({"at": make(Same)})).patch(where, json={}).status_code == 200
 
 
-def test_the_step_to_write_is_of_the_next_revision(tmp_path: Path) -> None:
-    start(tmp_path, BEFORE).post("/notes", json={"title": "a"})
+def test_the_step_to_write_is_of_the_next_revision(programs: Programs) -> None:
+    programs.start(resource(BEFORE)).post("/notes", json={"title": "a"})
     second = without("title", name=TITLE)
     upgrades: dict[int, list[Any]] = {2: [Rename("title", "name")]}
-    start(tmp_path, second, upgrades=upgrades).post("/notes", json={"name": "b"})
+    programs.start(resource(second, upgrades=upgrades)).post("/notes", json={"name": "b"})
     third = {name: field for name, field in second.items() if name != "count"}
     with pytest.raises(StoreUnavailable, match=r'NOTES = \{3: \[Remove\("count", …\)\]\}$'):
-        start(tmp_path, third, upgrades=upgrades)
-    start(tmp_path, third, upgrades=upgrades | {3: [Remove("count", Whole(load_default=0))]})
+        programs.start(resource(third, upgrades=upgrades))
+    programs.start(resource(third, upgrades=upgrades | {3: [Remove("count", Whole(load_default=0))]}))
 
 
-def test_a_walk_by_a_new_field_visits_each_item(tmp_path: Path) -> None:
+def test_a_walk_by_a_new_field_visits_each_item(programs: Programs) -> None:
     """Also those that were stored without it, in each order and with pages of each size."""
-    before = start(tmp_path, BEFORE)
+    before = programs.start(resource(BEFORE))
     for title in "abc":
         before.post("/notes", json={"title": title})
     size = {"size": Text(0, 9, load_default="m"), "rank": Whole(load_default=5)}
-    client = start(tmp_path, BEFORE | size, indexes=(Index("size"),))
+    client = programs.start(resource(BEFORE | size, indexes=(Index("size"),)))
     for title, value in (("d", "a"), ("e", "z")):
         client.post("/notes", json={"title": title, "size": value, "rank": 9})
     for key, limit in product(("size", "-size", "rank", "-rank"), (1, 2, 3)):

@@ -15,8 +15,8 @@ from restkeeper.service import service_of
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.storage.interface import Query
+from tests.programs import resource
 from tests.shop import create_app
-from tests.test_stored import resource
 from tests.things import THINGS, insert, open_store, record
 
 COUNT = Text(load_default="0")

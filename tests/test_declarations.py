@@ -4,8 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from datetime import date
-from typing import Any, cast
-from uuid import uuid4
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -33,7 +32,6 @@ from restkeeper import (
     ItemSchema,
     Lifecycle,
     ListOf,
-    Money,
     Owner,
     Reference,
     Rename,
@@ -48,6 +46,8 @@ from restkeeper import (
 from restkeeper.config import Config
 from restkeeper.resources.representation import StoredRepresentation
 from tests.callers import ADMIN, ADMIN_KEY, key
+from tests.programs import resource, two_versions
+from tests.shapes import BRANDS, JOBS, PEOPLE, PRODUCTS
 from tests.shop import create_app
 from tests.test_openapi import fits
 
@@ -203,19 +203,19 @@ def test_an_import_keeps_what_is_read_only() -> None:
 
 def test_functions_of_the_service_set_what_no_caller_can() -> None:
     """An action, and functions before a write, set read-only fields and states without the scopes of callers."""
-    resource = Resource("orders", "order", OrderSchema)
+    orders = Resource("orders", "order", OrderSchema)
 
-    @resource.action("pay")
+    @orders.action("pay")
     def pay(item: dict[str, Any], items: Items) -> dict[str, Any]:
         """Pay an order."""
         items.create("orders", {"orderNumber": "B-1", "paid_with": "cash"})
         return {**item, "status": "paid", "paid_with": "card", "orderNumber": "A-2"}
 
-    @resource.before("create", "update")
+    @orders.before("create", "update")
     def note(item: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
         return item if item["paid_with"] else {**item, "paid_with": "nothing"}
 
-    client = create_app(Config(), [resource]).test_client()
+    client = create_app(Config(), [orders]).test_client()
     made = client.post("/orders", json={"orderNumber": "A-1"})
     assert (made.status_code, made.json["paid_with"], made.json["label"]) == (200, "nothing", "A-1 × 0"), made.text
     paid = client.post(f"{where(made.json)}/pay").json
@@ -228,10 +228,8 @@ def test_functions_of_the_service_set_what_no_caller_can() -> None:
 @pytest.mark.needs("versions")
 def test_older_versions_have_read_only_fields() -> None:
     """Their callers send back what they read, and cannot set them either."""
-    options: dict[str, Any] = {"upgrades": {2: [Rename("no", "orderNumber"), Add("email")]}}
-    resource = Resource("orders", "order", OrderSchema, **options)
-    versions = Versions(Version("v1", revisions={"orders": 1}), Version("v2"), unversioned="v2")
-    client = create_app(Config(), [resource], versions=versions).test_client()
+    orders = Resource("orders", "order", OrderSchema, upgrades={2: [Rename("no", "orderNumber"), Add("email")]})
+    client = create_app(Config(), [orders], versions=two_versions("orders")).test_client()
     made = client.post("/api/v1/orders", json={"no": "A-1"})
     assert (made.status_code, made.json["label"], made.json["copy"]) == (200, "A-1 × 0", "A-1"), made.text
     path = made.headers["Location"]
@@ -352,123 +350,83 @@ def test_functions_that_lose_a_field_are_found() -> None:
         StoredRepresentation(Resource("things", "thing", Losing)).create({"x": "a"}, id="1", now="")
 
 
-class GuardedSchema(ItemSchema):
-    name = Text(required=True)
-    price = Money(load_default=None, allow_none=True, writable_by="offers:manage")
-    rank = fields.Integer(load_default=0, metadata={"x-writable-by": "admin"})
-    tags = ListOf(Text(), load_default=list, writable_by="offers:manage")
-    status = Status(
-        Lifecycle(
-            "draft", {"draft": ("open", "gone"), "open": ("gone",), "gone": ()}, scopes={"open": "offers:publish"}
-        )
-    )
-    stock = Whole(load_default=0)
-    code = fields.UUID(load_default=uuid4, metadata={"x-writable-by": "offers:manage"})
-
-
-OFFERS = Resource("offers", "offer", GuardedSchema)
-
-
-@pytest.mark.needs("keys")
+@pytest.mark.needs("keys", "ownership")
 class TestScopes:
     @pytest.fixture
     def client(self) -> FlaskClient:
         config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
-        return create_app(config, [OFFERS]).test_client()
+        return create_app(config, (PEOPLE, BRANDS, PRODUCTS, JOBS)).test_client()
 
-    @pytest.fixture
-    def writer(self, client: FlaskClient) -> Any:
-        return key(client, "offers:write")
-
-    @pytest.fixture
-    def manager(self, client: FlaskClient) -> Any:
-        return key(client, "offers:write", "offers:manage")
-
-    def test_a_field_needs_its_scope(self, client: FlaskClient, writer: Any, manager: Any) -> None:
+    def test_a_field_needs_its_scope(self, client: FlaskClient) -> None:
         """403 names the field and the scope; whatever the value; left out of a PUT it stays."""
-        made = client.post("/offers", json={"name": "a", "price": 5, "tags": ["x"]}, headers=manager)
-        assert made.status_code == 200, made.text
-        path = made.headers["Location"]
+        ada = client.post("/people", json={"name": "Ada"}, headers=ADMIN).json["id"]
+        writer, manager = (key(client, "jobs:write", *more, owners=[ada]) for more in ((), ("jobs:grade",)))
+        path = "/jobs/a"
+        assert client.put(path, json={"title": "a", "grade": 5}, headers=manager).status_code == 200
         for reply in (
-            client.post("/offers", json={"name": "b", "price": 5}, headers=writer),
-            client.put(path, json={"name": "b", "price": 6}, headers=writer),
-            client.patch(path, json={"price": None}, headers=writer),
-            client.patch(path, json={"price": 5.0, "stock": 1}, headers=writer),
-            client.post("/offers", json={"name": "b", "price": None, "tags": []}, headers=writer),
-            client.put(path, json={"name": "b", "price": 5}, headers=writer),
+            client.put("/jobs/b", json={"title": "b", "grade": 0}, headers=writer),
+            client.put(path, json={"title": "b", "grade": 5}, headers=writer),
+            client.patch(path, json={"grade": 5.0, "title": "b"}, headers=writer),
         ):
-            assert (reply.status_code, reply.json["detail"]) == (403, "a change of price needs the scope offers:manage")
-            assert 'scope="offers:manage"' in reply.headers["WWW-Authenticate"]
-        assert client.post("/offers", json={"name": "b"}, headers=writer).status_code == 200
-        assert client.patch(path, json={"stock": 1}, headers=writer).json["stock"] == 1
-        replaced = client.put(path, json={"name": "c"}, headers=writer)
-        assert (replaced.json["price"], replaced.json["tags"], replaced.json["stock"]) == (5, ["x"], 0)
-        assert client.put(path, json={"name": "c"}, headers=manager).json["price"] is None
-        assert client.patch(path, json={"rank": 1}, headers=manager).status_code == 403
-        assert client.patch(path, json={"rank": 1}, headers=ADMIN).status_code == 200
+            assert (reply.status_code, reply.json["detail"]) == (403, "a change of grade needs the scope jobs:grade")
+            assert 'scope="jobs:grade"' in reply.headers["WWW-Authenticate"]
+        assert client.put("/jobs/b", json={"title": "b"}, headers=writer).status_code == 200
+        assert client.patch(path, json={"title": "b"}, headers=writer).json["grade"] == 5
+        assert client.put(path, json={"title": "c"}, headers=writer).json["grade"] == 5
+        assert client.put(path, json={"title": "c"}, headers=manager).json["grade"] == 0
 
-    def test_a_state_needs_its_scope(self, client: FlaskClient, writer: Any) -> None:
+    def test_a_state_needs_its_scope(self, client: FlaskClient) -> None:
         """Whether it is set by a change or in a new item; other moves need none, and a wrong move is a 409 first."""
-        made = client.post("/offers", json={"name": "a"}, headers=writer)
-        path, publisher = made.headers["Location"], key(client, "offers:write", "offers:publish")
+        writer, archivist = (key(client, "products:write", *more) for more in ((), ("products:archive",)))
+        path = client.post("/products", json={"name": "a", "status": "active"}, headers=writer).headers["Location"]
         for reply in (
-            client.patch(path, json={"status": "open"}, headers=writer),
-            client.post("/offers", json={"name": "a", "status": "open"}, headers=writer),
+            client.patch(path, json={"status": "archived"}, headers=writer),
+            client.post("/products", json={"name": "a", "status": "archived"}, headers=writer),
         ):
-            expected = "a change of status to open needs the scope offers:publish"
+            expected = "a change of status to archived needs the scope products:archive"
             assert (reply.status_code, reply.json["detail"]) == (403, expected)
-        assert client.patch(path, json={"status": "open"}, headers=publisher).status_code == 200
-        assert client.patch(path, json={"status": "open", "stock": 1}, headers=writer).status_code == 200
+        assert client.patch(path, json={"status": "archived"}, headers=archivist).status_code == 200
+        assert client.patch(path, json={"status": "archived", "stock": 1}, headers=writer).status_code == 200
         assert client.patch(path, json={"status": "draft"}, headers=writer).status_code == 409
         assert client.put(path, json={"name": "a"}, headers=writer).status_code == 409  # the default is draft
-        assert client.patch(path, json={"status": "gone"}, headers=writer).status_code == 200
-
-    @pytest.mark.needs("batch")
-    def test_batches_and_arrays_need_them_too(self, client: FlaskClient, writer: Any) -> None:
-        refused = client.post("/offers", json=[{"name": "a"}, {"name": "b", "price": 5}], headers=writer)
-        assert (refused.status_code, refused.json["detail"]) == (403, "a change of price needs the scope offers:manage")
-        path = client.post("/offers", json={"name": "a", "price": 5}, headers=ADMIN).headers["Location"]
-        for method, sent in (("PATCH", {"price": 6}), ("PUT", {"name": "b", "price": 6})):
-            operation = {"method": method, "path": path, "body": sent}
-            assert client.post("/api/v1/batch", json={"operations": [operation]}, headers=writer).status_code == 403
-        assert client.get(path, headers=ADMIN).json["price"] == 5
+        assert client.patch(path, json={"status": "active"}, headers=writer).status_code == 200
 
     @pytest.mark.needs("versions")
-    def test_older_versions_need_them_too(self) -> None:
-        """For each of the fields that a guarded one is made of."""
-        parts, of = {"w": Whole(load_default=1), "h": Whole(load_default=1)}, {"lamps": 1}
+    def test_a_field_that_was_several_needs_it(self) -> None:
+        """In an older version, for each of these; the scope is in the options of a field of marshmallow."""
+        parts = {"w": Whole(load_default=1), "h": Whole(load_default=1)}
         convert = Convert(parts, ["size"], "{}x{}".format, lambda size: [int(each) for each in size.split("x")])
-        size = Text(load_default="1x1", writable_by="lamps:manage")
-        schema = cast(type[ItemSchema], ItemSchema.from_dict({"size": size, "n": Whole(load_default=0)}, name="Lamp"))
-        client = create_app(
-            Config(auth="required", admin_key=ADMIN_KEY),
-            [Resource("lamps", "lamp", schema, upgrades={2: [convert]})],
-            versions=Versions(Version("v1", successor="v2", revisions=of), Version("v2"), unversioned="v2"),
-        ).test_client()
-        headers = key(client, "lamps:write")
+        size = fields.String(load_default="1x1", metadata={"x-writable-by": "admin"})
+        declared, config = resource({"size": size}, convert), Config(auth="required", admin_key=ADMIN_KEY)
+        client = create_app(config, [declared], versions=two_versions()).test_client()
+        headers = key(client, "notes:write")
         for sent in ({"w": 2}, {"h": 2}, {"w": 2, "h": 2}):
-            assert client.post("/api/v1/lamps", json=sent, headers=headers).status_code == 403
-        id = client.post("/api/v1/lamps", json={"w": 3, "h": 4}, headers=ADMIN).json["id"]
-        kept = client.put(f"/api/v1/lamps/{id}", json={"n": 5}, headers=headers)
-        assert (kept.status_code, kept.json["w"], kept.json["h"], kept.json["n"]) == (200, 3, 4, 5)
+            assert client.post("/api/v1/notes", json=sent, headers=headers).status_code == 403
+        path = client.post("/api/v1/notes", json={"w": 3, "h": 4}, headers=ADMIN).headers["Location"]
+        kept = client.put(path, json={}, headers=headers)
+        assert (kept.status_code, kept.json["w"], kept.json["h"]) == (200, 3, 4)
 
     @pytest.mark.needs("openapi")
     def test_the_document_names_the_scopes(self, client: FlaskClient) -> None:
         schemas = client.get("/openapi.json").json["components"]["schemas"]
-        own = schemas["OfferInput"]["properties"]
-        assert own["price"]["x-writable-by"] == "offers:manage"
-        assert "Only callers with the scope `offers:manage` can change it." in own["price"]["description"]
-        assert own["status"]["x-scopes"] == {"open": "offers:publish"}
-        assert "offers:publish" in schemas["KeyInput"]["properties"]["scopes"]["items"]["enum"]
+        grade = schemas["JobInput"]["properties"]["grade"]
+        assert grade["x-writable-by"] == "jobs:grade"
+        assert "Only callers with the scope `jobs:grade` can change it." in grade["description"]
+        assert schemas["ProductInput"]["properties"]["status"]["x-scopes"] == {"archived": "products:archive"}
+        assert "products:archive" in schemas["KeyInput"]["properties"]["scopes"]["items"]["enum"]
 
 
 def test_a_declaration_does_not_change() -> None:
     """Neither it nor its revisions; what is declared of one resource is not of those that were made from it."""
-    line = Resource("offers", "offer", GuardedSchema, [Index("name")], upgrades={2: [Rename("title", "name")]})
-    copy = dataclasses.replace(line)
-    line.action("count")(lambda line, items: None)
-    line.before("create", "update")(lambda line, before: None)
-    assert (copy.actions, copy.functions) == ({}, {}) and {*line.functions} == {"before create", "before update"}
-    for change in (lambda: setattr(line, "name", "x"), lambda: line.actions.pop("count"), lambda: line.upgrades.pop(2)):
+    declared = resource({"name": Text(required=True)}, Rename("title", "name"))
+    copy = dataclasses.replace(declared)
+    declared.action("count")(lambda item, items: None)
+    declared.before("create", "update")(lambda item, before: None)
+    assert (copy.actions, copy.functions) == ({}, {}) and {*declared.functions} == {"before create", "before update"}
+    for change in (
+        lambda: setattr(declared, "name", "x"),
+        lambda: declared.actions.pop("count"),
+        lambda: declared.upgrades.pop(2),
+    ):
         with pytest.raises((AttributeError, TypeError)):
             change()

@@ -15,25 +15,21 @@ from restkeeper import (
     Deprecation,
     Index,
     ItemSchema,
-    Lifecycle,
-    ListOf,
-    Reference,
     Rename,
     Resource,
-    Status,
     Text,
     Version,
     Versions,
-    Whole,
 )
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.facts import Facts, Key
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.documents import parameters, unfolded
+from tests.shapes import PEOPLE
 from tests.shop import create_app
 from tests.shop.related import create_app as create_related
-from tests.test_versions import Sent, deliverer_to
+from tests.test_versions import ProductSchema, Sent, deliverer_to
 
 pytestmark = pytest.mark.needs("versions")
 
@@ -46,17 +42,9 @@ ABOUT = f'<{PAGE}>; rel="deprecation"; type="text/html"'
 WINDOW: dict[str, Any] = {"since": SINCE, "sunset": SUNSET}
 
 
-class LampSchema(ItemSchema):
-    title = Text(1, 50, required=True, metadata={"examples": ["Lamp"]})
-    sku = Text(1, 20, load_default=None, allow_none=True)
-    stock = Whole(0, 100, load_default=0)
-    tags = ListOf(Text(1, 20), load_default=list)
-    status = Status(Lifecycle("active", {"draft": ("active",), "active": ("draft", "sold"), "sold": ()}))
-
-
 UPGRADES = {2: [Rename("name", "title"), Rename("amount", "stock")]}
-LAMPS = Resource("lamps", "lamp", LampSchema, (Index("sku", unique=True),), ("title",), upgrades=UPGRADES)
-OTHERS = Resource("others", "other", LampSchema)
+LAMPS = Resource("lamps", "lamp", ProductSchema, (Index("sku", unique=True),), ("title",), upgrades=UPGRADES)
+OTHERS = Resource("others", "other", ProductSchema)
 
 
 def versions(*deprecations: Deprecation, unversioned: str = "v2") -> Versions:
@@ -364,7 +352,7 @@ class TestDeclarations:
         """One line. What creating an item needs cannot be gone either."""
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"field": "chairs.legs"}, "no collection 'chairs'; there are: lamps, others"),
-            ({"field": "lamps.colour"}, "no field 'colour' that can go; there are: title, sku, stock, tags, status"),
+            ({"field": "lamps.colour"}, "no field 'colour' that can go; there are: title, sku, price, stock, tags, "),
             ({"path": "/chairs"}, "no path '/chairs'; there are: .*/lamps, /lamps/<id>"),
             ({"path": "/lamps", "method": "PUT"}, "no method 'PUT'; there are: GET, HEAD, OPTIONS, POST"),
             ({"field": "lamps.title"}, "field is required: give it a load_default"),
@@ -506,36 +494,23 @@ def test_a_unique_field_with_a_default_cannot_go() -> None:
         create_app(Config(), [resource], versions=versions)
 
 
-class OwnerSchema(ItemSchema):
-    """Whom others refer to."""
-
-
-class ThingSchema(ItemSchema):
-    """What refers to an owner, until the sunset of that."""
-
-    owner = Reference("owners", load_default=None, allow_none=True)
-
-
 @pytest.mark.needs("openapi")
 @pytest.mark.needs("batch")
 def test_a_reference_is_gone_after_its_sunset(clock: SetClock) -> None:
     """It is embedded no more, new items cannot have it, and the document goes without it."""
-    resources = [Resource("owners", "owner", OwnerSchema), Resource("things", "thing", ThingSchema)]
-    ends = Deprecation(version="v1", field="things.owner", **WINDOW)
-    client = create_app(
-        Config(), resources, versions=Versions(Version("v1"), unversioned="v1", deprecations=[ends]), clock=clock
-    ).test_client()
-    owner = client.post("/owners", json={}).json["id"]
-    below = {"method": "POST", "path": f"/owners/{owner}/things", "body": {}}
+    shown = Versions(Version("v1"), unversioned="v1", deprecations=[of("v1", field="people.manager")])
+    client = create_app(Config(), [PEOPLE], versions=shown, clock=clock).test_client()
+    ada = client.post("/people", json={"name": "Ada"}).json["id"]
+    below = {"method": "POST", "path": f"/people/{ada}/people", "body": {"name": "Bob"}}
 
     def statuses() -> list[int]:
         return [
             client.post("/api/v1/batch", json={"operations": [below]}).status_code,
-            client.get("/things?embed=owner").status_code,
+            client.get("/people?embed=manager").status_code,
             client.get("/openapi.json").status_code,
         ]
 
     assert statuses() == [200, 200, 200]
     clock.now = AFTER
     assert statuses() == [422, 400, 200]
-    assert "owner" not in client.get("/things").json[0]
+    assert "manager" not in client.get("/people").json[0]

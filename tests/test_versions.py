@@ -46,6 +46,7 @@ from restkeeper.web.application import Application
 from tests.callers import ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.documents import parameters, unfolded
+from tests.programs import two_versions
 from tests.shop import create_app
 from tests.test_pages import walk
 
@@ -466,8 +467,7 @@ def test_an_item_of_an_older_version_has_the_same_limits() -> None:
     """In its own form, so that what is stored beside it is no larger than an item."""
     gone = Remove("notes", JsonObject(load_default=dict))
     resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
-    versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
-    app = create_app(Config(page_bytes=300_000), [resource], versions=versions)
+    app = create_app(Config(page_bytes=300_000), [resource], versions=two_versions("products"))
     client = app.test_client()
     body = {"title": "a", "notes": {"text": "x" * 120_000}}
     for title in "abcd":
@@ -490,8 +490,7 @@ def test_a_function_sees_a_change_of_what_only_older_versions_show(adds: bool) -
     def see(item: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         return {**item, "stock": 5} if adds else item
 
-    versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
-    client = create_app(Config(), [resource], versions=versions).test_client()
+    client = create_app(Config(), [resource], versions=two_versions("products")).test_client()
     path = f"/api/v1/products/{client.post('/api/v1/products', json={'title': 'a', 'notes': 'old'}).json['id']}"
     changed = client.patch(path, json={"notes": "new"}).json
     assert (changed["notes"], changed["stock"], changed["version"]) == ("new", 5 if adds else 0, 2)
@@ -499,6 +498,7 @@ def test_a_function_sees_a_change_of_what_only_older_versions_show(adds: bool) -
 
 
 CLOSING = {"open": ("done",), "done": ()}
+OLDER_JOBS = two_versions("jobs")
 
 
 @pytest.mark.parametrize(
@@ -511,7 +511,6 @@ CLOSING = {"open": ("done",), "done": ()}
 )
 def test_a_rule_that_only_an_older_field_has_is_refused(rule: str, field: Any) -> None:
     """Writes are checked by the newest fields: it would be in the document of the version, and bind nobody."""
-    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
     schema = ItemSchema.from_dict({"level": Text(load_default="")})
     of_older: tuple[Step, ...] = (
         Remove("old", field),
@@ -520,18 +519,17 @@ def test_a_rule_that_only_an_older_field_has_is_refused(rule: str, field: Any) -
     for step in of_older:
         jobs = Resource("jobs", "job", schema, upgrades={2: [step]})
         with pytest.raises(ConfigError, match=f"^versions: v1: jobs: old: {rule} is not checked for a field that is"):
-            create_app(Config(), [jobs], versions=versions)
+            create_app(Config(), [jobs], versions=OLDER_JOBS)
         create_app(Config(), [jobs])
     newest = ItemSchema.from_dict({"new": field})
     jobs = Resource("jobs", "job", newest, upgrades={2: [Rename("old", "new")]})
     jobs.action("finish")(lambda job, items: job)
-    create_app(Config(), [jobs], versions=versions)
+    create_app(Config(), [jobs], versions=OLDER_JOBS)
 
 
 @pytest.mark.parametrize("rule", [{"scopes": {"done": "jobs:manage"}}, {"by_actions": {"done": "finish"}}])
 def test_new_items_of_an_older_version_are_in_no_state_that_their_callers_cannot_set(rule: Any) -> None:
     """Stored items can get such a state by a step, as long as there is no older version that makes new ones."""
-    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
     schema: Any = ItemSchema.from_dict({"status": Status(Lifecycle("open", CLOSING, **rule))})
     refused = "^versions: v1: jobs: status: not every caller can set 'done', which new items of this version would"
     for name, rename in (("status", []), ("state", [Rename("state", "status")])):
@@ -540,13 +538,12 @@ def test_new_items_of_an_older_version_are_in_no_state_that_their_callers_cannot
             jobs.action("finish")(lambda job, items: job)
             create_app(Config(), [jobs])
             with pytest.raises(ConfigError, match=refused) if default == "done" else nullcontext():
-                create_app(Config(), [jobs], versions=versions)
+                create_app(Config(), [jobs], versions=OLDER_JOBS)
 
 
 @pytest.mark.parametrize("added", [(), (Add("closed", True),)])
 def test_a_state_that_a_step_makes_is_one_that_is_sent(added: tuple[Step, ...]) -> None:
     """Also of a default: a new item that leaves it out is refused with the action that sets it, a change is not."""
-    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
     schema: Any = ItemSchema.from_dict(
         {"title": Text(load_default=""), "status": Status(Lifecycle("open", CLOSING, by_actions={"done": "finish"}))}
     )
@@ -554,7 +551,7 @@ def test_a_state_that_a_step_makes_is_one_that_is_sent(added: tuple[Step, ...]) 
     convert = Convert({"closed": closed}, ["state"], lambda closed: "done" if closed else "open", lambda s: s == "done")
     jobs = Resource("jobs", "job", schema, upgrades={2: [*added, convert, Rename("state", "status")]})
     jobs.action("finish")(lambda job, items: {**job, "status": "done"})
-    client = create_app(Config(), [jobs], versions=versions).test_client()
+    client = create_app(Config(), [jobs], versions=OLDER_JOBS).test_client()
     for sent in ({}, {"closed": True})[: 1 if added else 2]:
         refused = client.post("/api/v1/jobs", json=sent)
         assert (refused.status_code, refused.json["action"], refused.json["to"]) == (409, "finish", "done")

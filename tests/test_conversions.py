@@ -10,7 +10,7 @@ from marshmallow import fields
 
 from restkeeper import Config, ItemSchema, Resource, Text, Whole
 from tests import stores
-from tests.conversions import Kills, kill_often
+from tests.conversions import Kills
 from tests.live import Gunicorn
 from tests.shop import create_app
 
@@ -64,11 +64,3 @@ def test_workers_know_when_items_were_converted(tmp_path: Path) -> None:
         since = {"If-Modified-Since": "Wed, 01 Jan 2020 00:00:00 GMT"}
         item = latter.get(where, since)
         assert (item.status, item.json()["title"]) == (200, "A")
-
-
-@pytest.mark.matrix
-def test_many_conversions(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Killed more often; `make soak` does it a hundred times."""
-    is_shared = request.config.getoption("--store") == "postgresql"
-    urls = (stores.url(f"sqlite:///{tmp_path}/k{number}.db") for number in range(20))
-    kill_often(tmp_path, urls.__next__, 10, shared=is_shared)

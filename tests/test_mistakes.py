@@ -25,6 +25,7 @@ WAYS = {
 }
 PRODUCTS, SCHEMA, UPGRADES = "resources/products.py", "schemas/product.py", "storage/upgrades.py"
 KEYWORD = "TypeError: Field.__init__() got an unexpected keyword argument"
+STEP = "__import__('restkeeper').Rename('a', 'b')"
 HOOK = "hook = __import__('marshmallow').post_load(lambda self, item: item)"
 MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and another one instead, and the message
     ("versions.py", 'unversioned="v1")', "unversioned=V1)", "versions.py:5: NameError: name 'V1' is not defined"),
@@ -33,18 +34,8 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     ("versions.py", 'Version("v1")', '"v1"', "versions.py:5: versions: 'v1': must be a Version(…)"),
     ("versions.py", "VERSIONS =", "VERSIONS = 3 or", "app.py:14: versions=3: must be Versions(…)"),
     (UPGRADES, "]] = {}", "]] = {2: 5}", f"{PRODUCTS}:7: products: upgrades: 2 has 5: must be a list of steps"),
-    (
-        "app.py",
-        "find_resources(resources)",
-        "resources",
-        "app.py:14: resources=<module 'resources' from ",
-    ),
-    (
-        UPGRADES,
-        "]] = {}",
-        "]] = {2: __import__('restkeeper').Rename('a', 'b')}",
-        f"{PRODUCTS}:7: products: upgrades: 2 has a Rename: must be ",
-    ),
+    ("app.py", "find_resources(resources)", "resources", "app.py:14: resources=<module 'resources' from "),
+    (UPGRADES, "]] = {}", f"]] = {{2: {STEP}}}", f"{PRODUCTS}:7: products: upgrades: 2 has a Rename: must be "),
     ("storage/__init__.py", "STORES =", "SORTS =", "app.py:8: ImportError: cannot import name 'STORES' from "),
     (UPGRADES, "]] = {}", "]] = {2: [Stop()]}", f"{UPGRADES}:13: NameError: name 'Stop' is not defined"),
     (PRODUCTS, "    schema=", "    shema=", f"{PRODUCTS}:7: TypeError: Resource.__init__() got an unexpected keyword "),
@@ -68,12 +59,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
         f"    {HOOK}\n    name = T",
         f"{PRODUCTS}:7: products.schema: @post_load hook: is called ",
     ),
-    (
-        PRODUCTS,
-        "    upgrades=P",
-        ").action('pay', scop=P",
-        f"{PRODUCTS}:21: TypeError: Resource.action() got an unexpected ",
-    ),
+    (PRODUCTS, "    upgrades=P", ").action('pay', scop=P", f"{PRODUCTS}:21: TypeError: Resource.action() got an unexp"),
     ("app.py", ", stores", ", blueprints=[1], stores", "app.py:14: blueprints: 1: must be a flask.Blueprint"),
     (SCHEMA, "from restkeeper", "from restkeper", f"{SCHEMA}:5: ModuleNotFoundError: No module named 'restkeper'"),
 ]

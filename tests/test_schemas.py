@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from marshmallow import Schema, ValidationError, fields, validate
 
-from restkeeper.config import Config
 from restkeeper.resources import find_resources
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Email, Lifecycle, ListOf, Money, Status, Text, Time, Url, Whole
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.schemas.prepared import prepared
 from restkeeper.storage.interface import Index
-from tests.shop import create_app
 
 
 class Line(ItemSchema):
@@ -122,32 +120,15 @@ def test_an_array_has_a_limited_length() -> None:
         items.deserialize("ab")
 
 
-def test_a_declaration_is_found_in_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new module of a package that has a RESOURCE is served; no other file names it."""
-    (tmp_path / "kept_here").mkdir()
-    (tmp_path / "kept_here" / "__init__.py").touch()
-    (tmp_path / "kept_here" / "parcels.py").write_text(
-        "from restkeeper.resources.resource import Resource\n"
-        "from restkeeper.schemas.fields import Text\n"
-        "from restkeeper.schemas.item import ItemSchema\n"
-        "class ParcelSchema(ItemSchema):\n"
-        "    address = Text(1, 500, required=True)\n"
-        "RESOURCE = Resource('parcels', 'parcel', ParcelSchema)\n"
-    )
+def test_a_collection_of_another_module_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of a package can import it from each other."""
     monkeypatch.syspath_prepend(tmp_path)
-    client = create_app(Config(), find_resources(import_module("kept_here"))).test_client()
-    assert client.post("/parcels", json={"address": "Main Street 1"}).status_code == 200
-    assert len(client.get("/api/v1/parcels").json) == 1
     (tmp_path / "named_here").mkdir()
     (tmp_path / "named_here" / "__init__.py").touch()
     (tmp_path / "named_here" / "products.py").write_text("from tests.shop.products import RESOURCE\n")
     (tmp_path / "named_here" / "both.py").write_text("from tests.shop.products import RESOURCE as PRODUCTS\n")
     (tmp_path / "named_here" / "actions.py").write_text("from tests.shop.products import RESOURCE\n")
-    package = import_module("named_here")
-    assert [each.name for each in find_resources(package)] == ["products"]
-    (tmp_path / "named_here" / "users.py").write_text("from tests.shop.users import RESOURCE as USERS\n")
-    with pytest.raises(ValueError, match=r"^named_here/users\.py: USERS is a collection, and is not served: write "):
-        find_resources(package)
+    assert [each.name for each in find_resources(import_module("named_here"))] == ["products"]
 
 
 class Address(Schema):

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-import restkeeper
-from restkeeper import Index, ItemSchema, Reference, Remove, Resource, Text, Version, Versions
+from restkeeper import Remove, Resource, Text
 from restkeeper.cli import importing
 from restkeeper.config import Config
 from restkeeper.web.application import Application
-from tests import stores
+from tests.programs import two_versions
+from tests.shapes import BRANDS, PEOPLE
 from tests.shop import create_app
 from tests.shop.products import ProductSchema
 from tests.shop.shapes import SETTINGS
@@ -190,8 +190,8 @@ def test_an_export_of_an_older_version(tmp_path: Path) -> None:
     """It changes the items in that form; what it does not show stays."""
     gone = Remove("colour", Text(load_default=""))
     resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
-    versions = Versions(Version("v1", revisions={"products": 1}), Version("v2"), unversioned="v2")
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [resource], versions=versions)
+    config = Config(database_url=f"sqlite:///{tmp_path}/a.db")
+    app = create_app(config, [resource], versions=two_versions("products"))
     client, run, file = app.test_client(), app.test_cli_runner().invoke, tmp_path / "a.ndjson"
     path = client.post("/api/v1/products", json={"name": "a", "colour": "red"}).json["id"]
     assert run(args=["export", "products", str(file), "--version", "v1"]).exit_code == 0
@@ -203,27 +203,12 @@ def test_an_export_of_an_older_version(tmp_path: Path) -> None:
     assert (item["colour"], item["name"], item["version"]) == ("blue", "a", 2)
 
 
-class NodeSchema(ItemSchema):
-    """An item that refers to another one, and one that has no version."""
-
-    name = Text(allow_none=True, load_default=None)
-    next = Reference("nodes", allow_none=True, load_default=None)
-
-
 class TestOtherCollections:
     """References, integers and singletons."""
 
     @pytest.fixture
     def app(self, tmp_path: Path) -> Application:
-        resources = [
-            Resource("nodes", "node", NodeSchema, (Index("name", unique=True),), ids="client"),
-            Resource("posts", "post", NodeSchema, ids="integer"),
-            SETTINGS,
-        ]
-        url = stores.url(f"sqlite:///{tmp_path}/a.db")
-        app = restkeeper.create_app(Config(database_url=url), resources)
-        stores.opened(app)
-        return app
+        return create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [PEOPLE, BRANDS, SETTINGS])
 
     @pytest.fixture
     def run(self, app: Application, tmp_path: Path) -> Callable[..., Result]:
@@ -235,33 +220,33 @@ class TestOtherCollections:
 
     def test_changes_refer_to_later_lines(self, app: Application, run: Callable[..., Result]) -> None:
         """To new items, which refer to them; what refers to nothing is bad, and so is a value that another has."""
-        run("nodes", {"id": "a"}, {"id": "b"}, {"id": "c", "name": "c"}, {"id": "d"})
+        run("people", *({"id": id, "name": id} for id in "abd"), {"id": "c", "name": "c", "email": "c@x.org"})
         result = run(
-            "nodes",
-            {"id": "a", "next": "new", "version": 1},
-            {"id": "b", "next": "nobody"},
-            {"id": "d", "next": "new", "name": "c"},
-            {"id": "a", "next": "new", "name": "second"},
-            {"id": "new", "next": "a"},
+            "people",
+            {"id": "a", "manager": "new", "version": 1},
+            {"id": "b", "manager": "nobody"},
+            {"id": "d", "manager": "new", "email": "c@x.org"},
+            {"id": "a", "manager": "new", "name": "second"},
+            {"id": "new", "name": "new", "manager": "a"},
         )
         assert result.stderr.splitlines() == [
-            "line 2: next: there is no item 'nobody' in nodes",
-            "line 3: #/name: is taken by another item",
+            "line 2: manager: there is no item 'nobody' in people",
+            "line 3: #/email: is taken by another item",
             "line 4: #/id: the item has changed since the line was read: by a caller, or another line",
         ]
-        assert first_line(result) == "imported 1 nodes, updated 1, skipped 3"
-        found = {item["id"]: (item["next"], item["version"]) for item in app.test_client().get("/nodes").json}
+        assert first_line(result) == "imported 1 people, updated 1, skipped 3"
+        found = {item["id"]: (item["manager"], item["version"]) for item in app.test_client().get("/people").json}
         assert found == {"a": ("new", 2), "b": (None, 1), "c": (None, 1), "d": (None, 1), "new": ("a", 1)}
 
     def test_integers(self, app: Application, run: Callable[..., Result]) -> None:
         """They name the items; a text does not, and neither does a line without one."""
-        run("posts", {"id": 7, "name": "a"})
-        result = run("posts", {"id": 7, "name": "b"}, {"id": "7", "name": "c"}, {"name": "d"})
+        run("brands", {"id": 7, "title": "a"})
+        result = run("brands", {"id": 7, "title": "b"}, {"id": "7", "title": "c"}, {"title": "d"})
         assert result.stderr.splitlines() == [
             "line 2: #/id: is read-only; it is 7",
             "line 3: #/id: must be from 1 to 9007199254740991",
         ]
-        assert app.test_client().get("/posts/7").json["name"] == "b"
+        assert app.test_client().get("/brands/7").json["title"] == "b"
 
     def test_a_singleton(self, app: Application, run: Callable[..., Result]) -> None:
         assert first_line(run("settings", {"theme": "dark"})) == "imported 1 settings"

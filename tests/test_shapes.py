@@ -8,9 +8,10 @@ import pytest
 from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
 
-from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Rename, Resource, Text, Version, Versions
+from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Rename, Resource, Text
 from tests.callers import events
 from tests.live import Gunicorn, send
+from tests.programs import two_versions
 from tests.shop import create_app as create_shop
 from tests.shop.shapes import SETTINGS, TAGS, RateSchema, TagSchema, create_app
 from tests.test_openapi import everything, fits
@@ -264,8 +265,7 @@ def test_a_singleton_is_exported_and_imported(tmp_path: Path) -> None:
 def test_older_versions_have_the_singleton() -> None:
     """In their form, also before it is stored."""
     settings = replace(SETTINGS, upgrades={2: [Rename("colours", "theme")]})
-    versions = Versions(Version("v1", revisions={"settings": 1}), Version("v2"), unversioned="v2")
-    client = create_shop(Config(), [TAGS, settings], versions=versions).test_client()
+    client = create_shop(Config(), [TAGS, settings], versions=two_versions("settings")).test_client()
     first = client.get("/api/v1/settings")
     assert first.json == {"colours": "light", "visits": 0}
     changed = client.patch("/api/v1/settings", json={"colours": "dark"}, headers={"If-Match": first.headers["ETag"]})

@@ -24,7 +24,6 @@ from restkeeper import (
     Lifecycle,
     ListOf,
     Money,
-    Ownership,
     Remove,
     Rename,
     Resource,
@@ -43,10 +42,11 @@ from restkeeper.schemas.fields import JsonObject
 from restkeeper.service import service_of
 from restkeeper.versions import seconds_of
 from restkeeper.web.application import Application
+from tests import shapes
 from tests.callers import ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.documents import parameters, unfolded
-from tests.programs import two_versions
+from tests.programs import resource, two_versions
 from tests.shop import create_app
 from tests.test_pages import walk
 
@@ -95,31 +95,9 @@ PRODUCTS = Resource(
 )
 
 
-class NoteSchema(ItemSchema):
-    text = Text(0, 100, required=True)
-    place = JsonObject(load_default=dict)
-
-
-NOTES = Resource(
-    "notes",
-    "note",
-    NoteSchema,
-    ownership=Ownership.ALL,
-    upgrades={
-        2: [Rename("body", "text")],
-        3: [
-            Convert(
-                {"town": Text(0, 50, load_default="")},
-                ["place"],
-                up=lambda town: {"town": town},
-                down=lambda place: place.get("town", ""),
-            )
-        ],
-    },
-)
 VERSIONS = Versions(
-    Version("v1", successor="v2", revisions={"products": 1, "notes": 1}),
-    Version("v2", revisions={"products": 2, "notes": 2}),
+    Version("v1", successor="v2", revisions={"products": 1}),
+    Version("v2", revisions={"products": 2}),
     Version("v3"),
     unversioned="v2",
     deprecations=[Deprecation(version="v1", since=date(2026, 11, 22), sunset=SUNSET)],
@@ -127,7 +105,7 @@ VERSIONS = Versions(
 
 
 def make(config: Config | None = None, **options: Any) -> Application:
-    return create_app(config or Config(), (PRODUCTS, NOTES), **{"versions": VERSIONS, "clock": SetClock(), **options})
+    return create_app(config or Config(), [PRODUCTS], **{"versions": VERSIONS, "clock": SetClock(), **options})
 
 
 @pytest.fixture
@@ -188,14 +166,17 @@ class TestItems:
         changed = {"name": "b", "made_by": "n, c", "stock": "7"}
         assert own(client.get(f"/api/v1/{path}").json) == SEEN["v1"] | changed
 
-    def test_a_field_of_a_newer_version_survives_a_replacement(self, client: FlaskClient) -> None:
+    def test_a_field_of_a_newer_version_survives_a_replacement(self) -> None:
         """PUT by v1 changes no value that a field of its own comes from, if that field stays as it is."""
+        town = Text(0, 50, load_default="")
+        convert = Convert({"town": town}, ["place"], lambda town: {"town": town}, lambda place: place.get("town", ""))
+        notes = resource({"text": Text(required=True), "place": JsonObject(load_default=dict)}, convert)
+        client = create_app(Config(), [notes], versions=two_versions()).test_client()
         body = {"text": "x", "place": {"town": "Oslo", "floor": 3}}
-        note = client.post("/api/v3/notes", json=body).json
-        assert client.get(f"/api/v1/notes/{note['id']}").json["town"] == "Oslo"
-        client.put(f"/api/v1/notes/{note['id']}", json={"body": "y", "town": "Oslo"})
-        assert client.get(f"/api/v2/notes/{note['id']}").json["text"] == "y"
-        assert client.get(f"/api/v3/notes/{note['id']}").json["place"] == body["place"]
+        path = f"notes/{client.post('/api/v2/notes', json=body).json['id']}"
+        assert client.put(f"/api/v1/{path}", json={"text": "y", "town": "Oslo"}).json["town"] == "Oslo"
+        item = client.get(f"/api/v2/{path}").json
+        assert (item["text"], item["place"]) == ("y", body["place"])
 
     def test_a_refusal_names_the_field_of_the_version(self, client: FlaskClient) -> None:
         client.post("/api/v3/products", json={"title": "a"})
@@ -226,20 +207,21 @@ class TestItems:
 
     @pytest.mark.needs("keys", "ownership")
     def test_owned_items_are_private_in_each_version(self) -> None:
-        """Other callers do not see them; lists have their own tags."""
-        client = make(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
-        mine, other = (key(client, "notes:read", "notes:write") for _ in range(2))
-        note = client.post("/api/v1/notes", json={"body": "x", "town": "Oslo"}, headers=mine).json
-        seen = [client.get(f"/api/{version}/notes/{note['id']}", headers=mine).json for version in SEEN]
-        assert [own(each).keys() for each in seen] == [{"body", "town"}, {"text", "town"}, {"text", "place"}]
-        assert client.get("/api/v1/notes").status_code == client.get("/api/v3/notes").status_code == 401
-        for version in SEEN:
-            assert client.get(f"/api/{version}/notes/{note['id']}", headers=mine).status_code == 200
-            assert client.get(f"/api/{version}/notes/{note['id']}", headers=other).status_code == 404
-            assert client.get(f"/api/{version}/notes", headers=other).json == []
-        changed = client.patch(f"/api/v1/notes/{note['id']}", json={"town": "Bergen"}, headers=mine)
-        assert changed.json["town"] == "Bergen"
-        assert client.patch(f"/api/v1/notes/{note['id']}", json={"town": "x"}, headers=other).status_code == 404
+        """Other callers do not see them."""
+        config = Config(auth="required", admin_key=ADMIN_KEY)
+        client = create_app(config, shapes.RESOURCES, versions=shapes.VERSIONS).test_client()
+        mine, other = (key(client, "orders:read", "orders:write") for _ in range(2))
+        path = client.post("/api/v1/orders", json={"note": "x", "channel": "shop"}, headers=mine).headers["Location"]
+        newer = path.replace("v1", "v2")
+        assert client.get(path, headers=mine).json["channel"] == "shop"
+        assert client.get(newer, headers=mine).json["remark"] == "x"
+        for each in (path, newer):
+            of_all = each.rpartition("/")[0]
+            assert client.get(of_all).status_code == 401
+            assert client.get(each, headers=other).status_code == 404
+            assert client.get(of_all, headers=other).json == []
+            assert client.patch(each, json={}, headers=other).status_code == 404
+        assert client.patch(path, json={"note": "y"}, headers=mine).json["note"] == "y"
 
     @pytest.mark.needs("idempotency")
     def test_a_replay_is_the_first_response(self, client: FlaskClient) -> None:
@@ -358,19 +340,19 @@ class TestAddresses:
         for versions, options, message in wrong:
             with pytest.raises(ValueError, match=f"^versions: {message}"):
                 Versions(*versions, **{"unversioned": "v1", **options})
-        with pytest.raises(ConfigError, match="^versions: v1: there is no collection 'product'; there are: products, "):
+        with pytest.raises(ConfigError, match="^versions: v1: there is no collection 'product'; there are: products"):
             make(versions=Versions(Version("v1", revisions={"product": 1}), unversioned="v1"))
 
     def test_a_revision_that_upgrades_do_not_have_is_refused(self) -> None:
         """Also the first one of a collection without upgrades: the version would show the newest one as its own."""
         has = "the upgrades have the revisions 1 to 3: name one of them"
         none = "the Resource has no upgrades, which lead to the newest revision from an older one: declare them"
-        plain = replace(NOTES, upgrades={})
-        for notes, revision, right in ((NOTES, 0, has), (NOTES, 4, has), (plain, 1, none), (plain, 2, none)):
-            versions = Versions(Version("v1", revisions={"notes": revision}), Version("v2"), unversioned="v2")
-            message = f"versions: v1: revisions={{'notes': {revision}}}: {right}, or leave 'notes' out"
+        plain = replace(PRODUCTS, upgrades={})
+        for products, revision, right in ((PRODUCTS, 0, has), (PRODUCTS, 4, has), (plain, 1, none), (plain, 2, none)):
+            versions = Versions(Version("v1", revisions={"products": revision}), Version("v2"), unversioned="v2")
+            message = f"versions: v1: revisions={{'products': {revision}}}: {right}, or leave 'products' out"
             with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-                create_app(Config(), [PRODUCTS, notes], versions=versions)
+                create_app(Config(), [products], versions=versions)
 
 
 @pytest.mark.needs("openapi")

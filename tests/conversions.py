@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -22,15 +22,15 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.resources.evolution import Convert, revision_of
+from restkeeper.resources.evolution import Convert, Step, revision_of
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import Text, Whole
-from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.interface import Index
 from restkeeper.web.application import Application
 from tests.live import ROOT, Gunicorn, send
 from tests.postgresql_server import PostgresServer
 from tests.processes import supervise
+from tests.programs import resource
 from tests.shop import create_app
 from tests.stores import SqliteStores
 from tests.waiting import SECONDS, until
@@ -65,10 +65,9 @@ def _end_after_all(milliseconds: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _declared(name: str, **options: Any) -> Resource:
-    schema = ItemSchema.from_dict({name: Text(1, 50, required=True), "count": Whole(load_default=0)}, name="Notes")
-    indexes = (Index(name, unique=True), Index("count"))
-    return Resource("notes", "note", schema, indexes=indexes, **options)  # type: ignore[arg-type]
+def _declared(name: str, *steps: Step) -> Resource:
+    definitions = {name: Text(1, 50, required=True), "count": Whole(load_default=0)}
+    return resource(definitions, *steps, indexes=(Index(name, unique=True), Index("count")))
 
 
 def create_former() -> Application:
@@ -78,7 +77,7 @@ def create_former() -> Application:
 
 def create_latter() -> Application:
     """The program after it. What it converts can end it: see KILL."""
-    return create_app(None, [_declared("title", upgrades={2: [_ENDING]})])
+    return create_app(None, [_declared("title", _ENDING)])
 
 
 class Writer:
@@ -199,18 +198,9 @@ class Kills:
                 assert answered <= items.get(name.upper(), -1) <= sent, f"{name}: {answered}, {items.get(name.upper())}"
 
 
-def kill_often(folder: Path, new_url: Callable[[], str], times: int, *, shared: bool = False, seed: int = 0) -> int:
-    """Kill `restkeeper migrate` so often; returns how often it was after the commit."""
+def main(store: str, times: int) -> None:
+    """Kill `restkeeper migrate` so often, with a store for each conversion."""
     kills = after = 0
-    while kills < times:
-        run = Kills(folder, new_url(), seed + kills, shared)
-        after += run.run(times - kills)
-        kills += run.kills
-    return after
-
-
-def main(store: str, kills: int) -> None:
-    """Kill so often on a store of its own for each conversion."""
     supervise()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -218,7 +208,10 @@ def main(store: str, kills: int) -> None:
             new_url = stack.enter_context(PostgresServer()).create_database
         else:
             new_url = (f"sqlite:///{folder}/{number}.db" for number in count()).__next__
-        after = kill_often(folder, new_url, kills, shared=store == "postgresql")
+        while kills < times:
+            run = Kills(folder, new_url(), kills, store == "postgresql")
+            after += run.run(times - kills)
+            kills += run.kills
     print(f"{kills} kills on {store}, {after} of them after the commit: nothing was lost")
 
 

@@ -8,10 +8,11 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import fields
 
-from restkeeper import Config, ItemSchema, Resource, Text, Whole
+from restkeeper import Config, Text, Whole
 from tests import stores
 from tests.conversions import Kills
 from tests.live import Gunicorn
+from tests.programs import resource
 from tests.shop import create_app
 
 THREADS, WRITES = 3, 15  # of each program, and of each thread
@@ -21,8 +22,7 @@ def start(number: int, url: str) -> FlaskClient:
     """A program with a field for each thread, which the other one does not know, and another computed value."""
     own = {f"of{number}_{thread}": Whole(load_default=-1) for thread in range(THREADS)}
     shown = fields.Function(lambda item: f"{number}: {item['title']}, {item[f'of{number}_0']}", dump_only=True)
-    schema = ItemSchema.from_dict({"title": Text(1, 50, required=True), **own, "shown": shown}, name="Notes")
-    declared = Resource("notes", "note", schema)  # type: ignore[arg-type]
+    declared = resource({"title": Text(1, 50, required=True), **own, "shown": shown})
     return create_app(Config(database_url=url, idempotency="optional"), [declared]).test_client()
 
 

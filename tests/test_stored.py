@@ -216,22 +216,14 @@ INSIDE: dict[str, tuple[Callable[[type[Schema]], fields.Field[Any]], Any]] = {
 }
 
 
-class Wider(Point):
-    y = Whole(required=True)
-
-
 class Narrower(Point):
     class Meta:
         exclude = ("label",)
 
 
-class Other(Point):
-    x = Text(required=True)
-
-
-class Same(Point):
-    x = Whole(0, 9, load_default=0)
-    more = Text(load_default="")
+Wider = Point.from_dict({"y": Whole(required=True)})
+Other = Point.from_dict({"x": Text(required=True)})
+Same = Point.from_dict({"x": Whole(0, 9, load_default=0), "more": Text(load_default="")})
 
 
 @pytest.mark.parametrize(("make", "points"), INSIDE.values(), ids=INSIDE)

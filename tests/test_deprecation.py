@@ -14,7 +14,6 @@ from werkzeug.test import TestResponse
 from restkeeper import (
     Deprecation,
     Index,
-    ItemSchema,
     Rename,
     Resource,
     Text,
@@ -26,6 +25,7 @@ from restkeeper.contract.facts import Facts, Key
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.documents import parameters, unfolded
+from tests.programs import resource
 from tests.shapes import PEOPLE
 from tests.shop import create_app
 from tests.shop.related import create_app as create_related
@@ -487,15 +487,13 @@ def test_an_export_is_in_the_form_of_its_version(make: Make, clock: SetClock, tm
 
 
 def test_a_unique_field_with_a_default_cannot_go() -> None:
-    schema = ItemSchema.from_dict({"title": Text(required=True), "sku": Text(load_default="")}, name="Lamp")
-    resource = Resource("lamps", "lamp", schema, indexes=(Index("sku", unique=True),))  # type: ignore[arg-type]
-    versions = Versions(Version("v2"), unversioned="v2", deprecations=[of(field="lamps.sku")])
-    with pytest.raises(ConfigError, match="^versions: Deprecation of v2 lamps.sku: the field is unique and has a def"):
-        create_app(Config(), [resource], versions=versions)
+    notes = resource({"sku": Text(load_default="")}, indexes=(Index("sku", unique=True),))
+    shown = Versions(Version("v2"), unversioned="v2", deprecations=[of(field="notes.sku")])
+    with pytest.raises(ConfigError, match="^versions: Deprecation of v2 notes.sku: the field is unique and has a def"):
+        create_app(Config(), [notes], versions=shown)
 
 
-@pytest.mark.needs("openapi")
-@pytest.mark.needs("batch")
+@pytest.mark.needs("batch", "openapi")
 def test_a_reference_is_gone_after_its_sunset(clock: SetClock) -> None:
     """It is embedded no more, new items cannot have it, and the document goes without it."""
     shown = Versions(Version("v1"), unversioned="v1", deprecations=[of("v1", field="people.manager")])

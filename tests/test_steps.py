@@ -135,9 +135,16 @@ def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
 
 
 @cache
+def fields_of(schema: type[ItemSchema]) -> dict[str, st.SearchStrategy[Any]]:
+    return {name: values(name, field) for name, field in schema().fields.items() if name not in READ_ONLY}
+
+
 def items(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
-    own = {name: field for name, field in schema().fields.items() if name not in READ_ONLY}
-    return st.fixed_dictionaries({name: values(name, field) for name, field in own.items()})
+    return st.fixed_dictionaries(fields_of(schema))
+
+
+def some(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields_of(schema))
 
 
 def shown(representation: Representation, record: Record) -> dict[str, Any]:
@@ -176,7 +183,7 @@ def test_two_versions_lose_nothing_of_each_other(revised: Books, data: st.DataOb
     made = valid(older, data.draw(items(older.schema)))
     made = newest.replace(made, shown(newest, made) | data.draw(some(newest.schema)), now=NOW)
     name = data.draw(st.sampled_from(sorted(shown(older, made))))
-    changed = older.merge(made, {name: data.draw(values(name, older.schema().fields[name]))}, now=LATER)
+    changed = older.merge(made, {name: data.draw(fields_of(older.schema)[name])}, now=LATER)
     assert without(shown(newest, changed), relatives({name}, steps)) == without(
         shown(newest, made), relatives({name}, steps)
     )
@@ -185,12 +192,6 @@ def test_two_versions_lose_nothing_of_each_other(revised: Books, data: st.DataOb
     again = newest.merge(changed, patch, now=LATER)
     related = ancestors(set(patch), steps)
     assert without(shown(older, again), related) == without(shown(older, changed), related)
-
-
-@cache
-def some(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
-    own = {name: field for name, field in schema().fields.items() if name not in READ_ONLY}
-    return st.fixed_dictionaries({}, optional={name: values(name, field) for name, field in own.items()})
 
 
 def without(item: dict[str, Any], names: set[str]) -> dict[str, Any]:

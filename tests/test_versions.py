@@ -52,6 +52,7 @@ from tests.test_pages import walk
 
 pytestmark = pytest.mark.needs("versions", "ownership")
 
+TITLE = Text(1, 50, required=True)
 SUNSET = date(2027, 6, 1)
 RETIRED_AT = 1811808000.0  # that day, 0:00 UTC, in seconds since 1970
 
@@ -447,99 +448,90 @@ class TestCommands:
 
 def test_an_item_of_an_older_version_has_the_same_limits() -> None:
     """In its own form, so that what is stored beside it is no larger than an item."""
-    gone = Remove("notes", JsonObject(load_default=dict))
-    resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
-    app = create_app(Config(page_bytes=300_000), [resource], versions=two_versions("products"))
-    client = app.test_client()
-    body = {"title": "a", "notes": {"text": "x" * 120_000}}
-    for title in "abcd":
-        assert client.post("/api/v1/products", json=body | {"title": title}).status_code == 200
-    page = client.get("/api/v1/products?limit=4")
+    notes = resource({"title": TITLE}, Remove("more", JsonObject(load_default=dict)))
+    client = create_app(Config(page_bytes=300_000), [notes], versions=two_versions()).test_client()
+    body = {"title": "a", "more": {"text": "x" * 120_000}}
+    for _ in "abcd":
+        assert client.post("/api/v1/notes", json=body).status_code == 200
+    page = client.get("/api/v1/notes?limit=4")
     assert len(page.json) == 2 and 'rel="next"' in page.headers["Link"]
-    larger = client.post("/api/v1/products", json={"title": "e", "notes": {"text": "x" * 140_000}})
-    assert larger.status_code == 413
-    path = f"/api/v1/products/{page.json[0]['id']}"
-    assert client.patch(path, json={"notes": {"more": "x" * 100_000}}).status_code == 413
+    assert client.post("/api/v1/notes", json={"title": "e", "more": {"text": "x" * 140_000}}).status_code == 413
+    path = f"/api/v1/notes/{page.json[0]['id']}"
+    assert client.patch(path, json={"more": {"more": "x" * 100_000}}).status_code == 413
 
 
 @pytest.mark.parametrize("adds", [False, True])
 def test_a_function_sees_a_change_of_what_only_older_versions_show(adds: bool) -> None:
     """Also if it returns the item as it is: the change is stored."""
-    gone = Remove("notes", Text(0, 100, load_default=""))
-    resource = Resource("products", "product", ProductSchema, upgrades={2: [gone]})
+    notes = resource({"title": TITLE}, Remove("more", Text(0, 100, load_default="")))
 
-    @resource.before("update")
+    @notes.before("update")
     def see(item: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        return {**item, "stock": 5} if adds else item
+        return {**item, "title": "b"} if adds else item
 
-    client = create_app(Config(), [resource], versions=two_versions("products")).test_client()
-    path = f"/api/v1/products/{client.post('/api/v1/products', json={'title': 'a', 'notes': 'old'}).json['id']}"
-    changed = client.patch(path, json={"notes": "new"}).json
-    assert (changed["notes"], changed["stock"], changed["version"]) == ("new", 5 if adds else 0, 2)
+    client = create_app(Config(), [notes], versions=two_versions()).test_client()
+    path = client.post("/api/v1/notes", json={"title": "a", "more": "old"}).headers["Location"]
+    changed = client.patch(path, json={"more": "new"}).json
+    assert (changed["more"], changed["title"], changed["version"]) == ("new", "b" if adds else "a", 2)
     assert client.get(path).json == changed
 
 
 CLOSING = {"open": ("done",), "done": ()}
-OLDER_JOBS = two_versions("jobs")
+OLDER = two_versions()
 
 
 @pytest.mark.parametrize(
     "rule, field",
     [
-        ("writable_by", Text(load_default="", writable_by="jobs:manage")),
-        ("scopes", Status(Lifecycle("open", CLOSING, scopes={"done": "jobs:manage"}))),
+        ("writable_by", Text(load_default="", writable_by="notes:manage")),
+        ("scopes", Status(Lifecycle("open", CLOSING, scopes={"done": "notes:manage"}))),
         ("by_actions", Status(Lifecycle("open", CLOSING, by_actions={"done": "finish"}))),
     ],
 )
 def test_a_rule_that_only_an_older_field_has_is_refused(rule: str, field: Any) -> None:
     """Writes are checked by the newest fields: it would be in the document of the version, and bind nobody."""
-    schema = ItemSchema.from_dict({"level": Text(load_default="")})
-    of_older: tuple[Step, ...] = (
+    of_older = (
         Remove("old", field),
         Convert({"old": field}, ["level"], up=lambda old: old, down=lambda level: level),
     )
     for step in of_older:
-        jobs = Resource("jobs", "job", schema, upgrades={2: [step]})
-        with pytest.raises(ConfigError, match=f"^versions: v1: jobs: old: {rule} is not checked for a field that is"):
-            create_app(Config(), [jobs], versions=OLDER_JOBS)
-        create_app(Config(), [jobs])
-    newest = ItemSchema.from_dict({"new": field})
-    jobs = Resource("jobs", "job", newest, upgrades={2: [Rename("old", "new")]})
-    jobs.action("finish")(lambda job, items: job)
-    create_app(Config(), [jobs], versions=OLDER_JOBS)
+        notes = resource({"level": Text(load_default="")}, step)
+        with pytest.raises(ConfigError, match=f"^versions: v1: notes: old: {rule} is not checked for a field that is"):
+            create_app(Config(), [notes], versions=OLDER)
+        create_app(Config(), [notes])
+    notes = resource({"new": field}, Rename("old", "new"))
+    notes.action("finish")(lambda note, items: note)
+    create_app(Config(), [notes], versions=OLDER)
 
 
-@pytest.mark.parametrize("rule", [{"scopes": {"done": "jobs:manage"}}, {"by_actions": {"done": "finish"}}])
+@pytest.mark.parametrize("rule", [{"scopes": {"done": "notes:manage"}}, {"by_actions": {"done": "finish"}}])
 def test_new_items_of_an_older_version_are_in_no_state_that_their_callers_cannot_set(rule: Any) -> None:
     """Stored items can get such a state by a step, as long as there is no older version that makes new ones."""
-    schema: Any = ItemSchema.from_dict({"status": Status(Lifecycle("open", CLOSING, **rule))})
-    refused = "^versions: v1: jobs: status: not every caller can set 'done', which new items of this version would"
+    refused = "^versions: v1: notes: status: not every caller can set 'done', which new items of this version would"
     for name, rename in (("status", []), ("state", [Rename("state", "status")])):
         for default in ("open", "done"):
-            jobs = Resource("jobs", "job", schema, upgrades={2: [Add(name, default), *rename]})
-            jobs.action("finish")(lambda job, items: job)
-            create_app(Config(), [jobs])
+            notes = resource({"status": Status(Lifecycle("open", CLOSING, **rule))}, Add(name, default), *rename)
+            notes.action("finish")(lambda note, items: note)
+            create_app(Config(), [notes])
             with pytest.raises(ConfigError, match=refused) if default == "done" else nullcontext():
-                create_app(Config(), [jobs], versions=OLDER_JOBS)
+                create_app(Config(), [notes], versions=OLDER)
 
 
 @pytest.mark.parametrize("added", [(), (Add("closed", True),)])
 def test_a_state_that_a_step_makes_is_one_that_is_sent(added: tuple[Step, ...]) -> None:
     """Also of a default: a new item that leaves it out is refused with the action that sets it, a change is not."""
-    schema: Any = ItemSchema.from_dict(
-        {"title": Text(load_default=""), "status": Status(Lifecycle("open", CLOSING, by_actions={"done": "finish"}))}
-    )
+    status = Status(Lifecycle("open", CLOSING, by_actions={"done": "finish"}))
     closed = fields.Boolean(load_default=True)
     convert = Convert({"closed": closed}, ["state"], lambda closed: "done" if closed else "open", lambda s: s == "done")
-    jobs = Resource("jobs", "job", schema, upgrades={2: [*added, convert, Rename("state", "status")]})
-    jobs.action("finish")(lambda job, items: {**job, "status": "done"})
-    client = create_app(Config(), [jobs], versions=OLDER_JOBS).test_client()
+    notes = resource({"title": Text(load_default=""), "status": status}, *added, convert, Rename("state", "status"))
+    notes.action("finish")(lambda note, items: {**note, "status": "done"})
+    client = create_app(Config(), [notes], versions=OLDER).test_client()
     for sent in ({}, {"closed": True})[: 1 if added else 2]:
-        refused = client.post("/api/v1/jobs", json=sent)
+        refused = client.post("/api/v1/notes", json=sent)
         assert (refused.status_code, refused.json["action"], refused.json["to"]) == (409, "finish", "done")
-    assert client.get("/jobs").json == []
+    assert client.get("/notes").json == []
     if not added:
-        assert client.post("/api/v1/jobs", json={"closed": False}).json["closed"] is False
-    made = client.post("/jobs", json={}).json
-    assert client.post(f"/jobs/{made['id']}/finish").status_code == 200
-    assert client.patch(f"/api/v1/jobs/{made['id']}", json={"title": "x"}).status_code == 200
+        assert client.post("/api/v1/notes", json={"closed": False}).json["closed"] is False
+    made = client.post("/notes", json={}).json
+    assert client.post(f"/notes/{made['id']}/finish").status_code == 200
+    assert client.patch(f"/api/v1/notes/{made['id']}", json={"title": "x"}).status_code == 200

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Config, Index, Items, Resource, Text
+from restkeeper import Config, Index, Resource, Text
 from restkeeper.resources.evolution import Convert
 from restkeeper.storage.errors import StoreUnavailable
 from tests.callers import pointers
@@ -52,26 +52,6 @@ def test_a_field_of_an_older_version_is_named_once() -> None:
     client = create_app(Config(), [people], versions=two_versions("people", "v1")).test_client()
     refused = [client.post("/people", json={"contact": "Ada ada@example.org"}) for _ in "ab"][1]
     assert (refused.json["detail"], pointers(refused)) == ("another item has this contact", ["#/contact"])
-
-
-def test_a_function_finds_by_it() -> None:
-    """By its first fields, in its order, and by all of a unique one."""
-    resource = Resource(
-        "products", "product", ProductSchema, (Index("name", "price"), Index("name", "price", unique=True))
-    )
-
-    @resource.before("create")
-    def set_price(product: Any, before: None, items: Items) -> None:
-        last = items.find("products", {"name": product["name"], "sort": "-price", "limit": 1})
-        product["price"] = last[0]["price"] + 1 if last else 1
-        assert items.count("products", {"name": product["name"], "price": product["price"]}) == 0
-        assert items.count("products", {"name": product["name"], "price[gte]": 1}) == product["price"] - 1
-
-    client = create_app(Config(), [resource]).test_client()
-    prices = [client.post("/products", json={"name": name}).json["price"] for name in "aababa"]
-    assert prices == [1, 2, 1, 3, 2, 4]
-    assert [each["price"] for each in client.get("/products?name=a&sort=-price&limit=2").json] == [4, 3]
-    assert [each["price"] for each in client.get("/products?name=a&price[gt]=1&sort=price").json] == [2, 3, 4]
 
 
 @pytest.mark.needs("openapi")

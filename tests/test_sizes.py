@@ -167,8 +167,6 @@ def test_filters_are_counted_together(client: FlaskClient) -> None:
         ("name[in]=" + ",".join(map(str, range(200))), 200),
         ("name[in]=" + ",".join(map(str, range(201))), 400),
         ("stock[in]=1&name[in]=" + ",".join(map(str, range(200))), 400),
-        ("&".join(f"stock={n}" for n in range(200)), 200),
-        ("&".join(f"stock={n}" for n in range(201)), 400),
         ("&".join(f"stock={n}&name={n}" for n in range(100)), 200),
         ("price=1&" + "&".join(f"stock={n}&name={n}" for n in range(100)), 400),
     ):

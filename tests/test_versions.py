@@ -363,10 +363,8 @@ class TestDocuments:
         for version, seen in SEEN.items():
             document = client.get(f"/api/{version}/openapi.json").json
             validate(document)
-            schemas, filters = (
-                document["components"]["schemas"],
-                parameters(document, document["paths"]["/products"]["get"]),
-            )
+            schemas = document["components"]["schemas"]
+            filters = parameters(document, document["paths"]["/products"]["get"])
             assert set(schemas["Product"]["properties"]) == set(seen) | COMMON
             assert set(schemas["ProductInput"]["properties"]) == set(seen) | {"sku", "price", "tags"}
             paths = unfolded(document)["paths"]

@@ -27,7 +27,7 @@ class Programs:
 
     def __init__(self, folder: Path, *others: Resource, versions: Versions | None = None, **settings: Any) -> None:
         self.url = f"sqlite:///{folder}/store.db"
-        self._config = Config(database_url=self.url, idempotency="optional", **settings)
+        self._config = Config(database_url=self.url, **settings)
         self._others, self._versions = others, versions
 
     def create(self, *declared: Resource, **options: Any) -> Application:

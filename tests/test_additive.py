@@ -10,20 +10,7 @@ from urllib.parse import quote
 import pytest
 from marshmallow import fields
 
-from restkeeper import (
-    Add,
-    Convert,
-    JsonObject,
-    ListOf,
-    Money,
-    Reference,
-    Remove,
-    Rename,
-    Text,
-    Version,
-    Versions,
-    Whole,
-)
+from restkeeper import Add, Convert, ListOf, Money, Reference, Remove, Rename, Text, Version, Versions, Whole
 from restkeeper.clock import rfc3339
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Index
@@ -71,7 +58,7 @@ def test_a_filter_sees_the_default(programs: Programs, field: Any, indexed: bool
 STEPS: dict[str, tuple[fields.Field[Any], Any]] = {
     "a nullable field": (Whole(load_default=3, allow_none=True), 3),
     "a list": (ListOf(Text(0, 9), load_default=["x"]), ["x"]),
-    "an object": (JsonObject(load_default={"x": 1}), {"x": 1}),
+    "an object": (fields.Dict(load_default={"x": 1}), {"x": 1}),
     "a computed field": (fields.Function(lambda item: len(item["title"]), metadata={"type": "integer"}), 3),
     "a default that a function makes": (Text(load_default=lambda: rfc3339(0)), rfc3339(0)),
     "a default of another kind": (fields.Boolean(load_default="yes"), "yes"),

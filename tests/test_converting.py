@@ -76,13 +76,20 @@ def test_integer_ids_and_positions(programs: Programs) -> None:
     assert [each["id"] for each in shown(new, "/notes?sort=-id&limit=2")] == [13, 11]
 
 
-def test_a_singleton(programs: Programs) -> None:
+@pytest.mark.needs("versions")
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_singleton(programs: Programs, is_stored: bool) -> None:
+    """Older versions have it in their form, also before it is stored."""
     old = programs.serve(resource({"name": Text(load_default="x")}, singleton=True))
-    assert old.patch("/notes", json={"name": "y"}).status_code == 200
+    value = old.patch("/notes", json={"name": "y"} if is_stored else {}).json["name"]
     new = programs.upgrade(resource({"title": Text(load_default="x")}, Rename("name", "title"), singleton=True))
-    assert (shown(new, "/notes"), shown(new, "/api/v1/notes")) == ({"title": "y"}, {"name": "y"})
-    assert new.patch("/notes", json={"title": "z"}).status_code == 200
-    assert shown(new, "/api/v1/notes") == {"name": "z"}
+    former = new.get("/api/v1/notes")
+    assert (shown(new, "/notes"), former.json) == ({"title": value}, {"name": value})
+    matched = {"If-Match": former.headers["ETag"]}
+    assert new.patch("/api/v1/notes", json={"name": "z"}, headers=matched).json == {"name": "z"}
+    assert new.patch("/notes", json={"title": "z"}, headers=matched).status_code == 412
+    assert (shown(new, "/notes"), shown(new, "/api/v1/notes")) == ({"title": "z"}, {"name": "z"})
+    assert new.put("/api/v1/notes", json={}).json == {"name": "x"} == shown(new, "/api/v1/notes")
 
 
 def test_values_that_change_places(programs: Programs) -> None:
@@ -113,6 +120,7 @@ def test_what_programs_side_by_side_have_stored_is_converted(programs: Programs)
     assert {each["id"]: (each["title"], each["size"]) for each in shown(new, "/notes")} == {a: ("a", 3), b: ("b", 5)}
 
 
+@pytest.mark.needs("versions")
 def test_huge_items_that_become_larger_than_items_can_be(tmp_path: Path) -> None:
     """The memory of a conversion is bounded in items; they are read together."""
     programs = Programs(tmp_path, versions=two_versions(), max_item=3_000_000, max_body=4_000_000)
@@ -142,7 +150,7 @@ def test_a_step_that_takes_longer_than_a_transaction_of_a_request_may_be_idle(
     assert shown(programs.serve(slowly), "/notes")[0]["name"] == "A"
 
 
-@pytest.mark.needs("keys")
+@pytest.mark.needs("keys", "ownership", "versions")
 def test_owners_stay(tmp_path: Path) -> None:
     programs = Programs(tmp_path, versions=two_versions(), auth="required", admin_key=ADMIN_KEY)
     old = programs.serve(resource({"name": NAME}, ownership=Ownership.ALL))

@@ -322,6 +322,7 @@ def test_what_cannot_work_is_refused(field: Callable[[], Any], expected: str) ->
         (lambda: Reference(LineSchema), "must be the name of a collection, such as Reference('users')"),  # type: ignore[arg-type]
         (lambda: Status("open"), "Status('open'): must have a Lifecycle, such as Status(Lifecycle("),  # type: ignore[arg-type]
         (lambda: Lifecycle("open", ["open"]), "Lifecycle('open', …): say for each state which can follow, "),  # type: ignore[arg-type]
+        (lambda: Lifecycle("a", {"a": "b"}), "Lifecycle: 'a': 'b' is a text, and no tuple: write ('b',)"),  # type: ignore[dict-item]
         (lambda: Resource("my-things", "thing", OrderSchema), "'my-things' is no name: use ASCII letters, digits and"),
     ],
 )

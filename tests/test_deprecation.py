@@ -11,15 +11,7 @@ from flask.testing import FlaskClient
 from openapi_spec_validator import validate
 from werkzeug.test import TestResponse
 
-from restkeeper import (
-    Deprecation,
-    Index,
-    Rename,
-    Resource,
-    Text,
-    Version,
-    Versions,
-)
+from restkeeper import Deprecation, Index, Rename, Resource, Text, Version, Versions
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.facts import Facts, Key
 from restkeeper.web.application import Application

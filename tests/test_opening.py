@@ -164,6 +164,13 @@ def test_a_location_creates_no_file(tmp_path: Path) -> None:
     assert file.size() == (tmp_path / "a.db").stat().st_size > 0
 
 
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    """A store creates its file, and no folder: that can be a disk which is not mounted."""
+    store = SqliteStore(f"{tmp_path}/none/a.db", [Collection("things", {})])
+    with pytest.raises(StoreUnavailable, match="/none/a.db' cannot be opened: its folder does not exist$"):
+        store.open()
+
+
 def test_memory_belongs_to_one_process(tmp_path: Path) -> None:
     """It has no file, size or folder, does not exist before it is opened, and cannot be restored."""
     memory = locate("memory://")

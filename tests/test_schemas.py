@@ -122,6 +122,9 @@ def test_a_collection_of_another_module_is_found_once(tmp_path: Path, monkeypatc
     (tmp_path / "named_here" / "both.py").write_text("from tests.shop.products import RESOURCE as PRODUCTS\n")
     (tmp_path / "named_here" / "actions.py").write_text("from tests.shop.products import RESOURCE\n")
     assert [each.name for each in find_resources(import_module("named_here"))] == ["products"]
+    (tmp_path / "named_here" / "users.py").write_text("from tests.shop.users import RESOURCE as USERS\n")
+    with pytest.raises(ValueError, match=r"^named_here/users\.py: USERS is a collection, and is not served: write "):
+        find_resources(import_module("named_here"))
 
 
 class Address(Schema):

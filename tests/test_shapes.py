@@ -8,10 +8,9 @@ import pytest
 from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
 
-from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Rename, Resource, Text
+from restkeeper import Config, Index, ItemSchema, Ownership, Reference, Resource, Text
 from tests.callers import events
 from tests.live import Gunicorn, send
-from tests.programs import two_versions
 from tests.shop import create_app as create_shop
 from tests.shop.shapes import SETTINGS, TAGS, RateSchema, TagSchema, create_app
 from tests.test_openapi import everything, fits
@@ -259,15 +258,3 @@ def test_a_singleton_is_exported_and_imported(tmp_path: Path) -> None:
     assert "is there already, with other content" in run(args=["import", "settings", str(file)]).output
     file.write_text('{"id": "a", "name": "Lamps"}')
     assert run(args=["import", "company", str(file)]).exit_code == 0 and client.get("/company").json["name"] == "Lamps"
-
-
-@pytest.mark.needs("versions")
-def test_older_versions_have_the_singleton() -> None:
-    """In their form, also before it is stored."""
-    settings = replace(SETTINGS, upgrades={2: [Rename("colours", "theme")]})
-    client = create_shop(Config(), [TAGS, settings], versions=two_versions("settings")).test_client()
-    first = client.get("/api/v1/settings")
-    assert first.json == {"colours": "light", "visits": 0}
-    changed = client.patch("/api/v1/settings", json={"colours": "dark"}, headers={"If-Match": first.headers["ETag"]})
-    assert changed.json["colours"] == "dark" == client.get("/settings").json["theme"]
-    assert client.put("/api/v1/settings", json={}).json == first.json == client.get("/api/v1/settings").json

@@ -10,21 +10,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from marshmallow import ValidationError, fields
 
-from restkeeper import (
-    Add,
-    Convert,
-    Index,
-    ItemSchema,
-    JsonObject,
-    Money,
-    Remove,
-    Rename,
-    Resource,
-    Step,
-    Text,
-    Whole,
-    exactjson,
-)
+from restkeeper import Add, Convert, Index, ItemSchema, Money, Remove, Rename, Resource, Step, Text, Whole, exactjson
 from restkeeper.errors import ValidationFailed
 from restkeeper.features.versions.representations import OlderRepresentation
 from restkeeper.resources.representation import Representation, StoredRepresentation
@@ -41,7 +27,7 @@ class BookSchema(ItemSchema):
     price = Money(load_default=None, allow_none=True)
     first = Text(0, 50, load_default="")
     last = Text(0, 50, load_default="")
-    place = JsonObject(load_default=dict)
+    place = fields.Dict(load_default=dict)
     size = Text(3, 30, load_default="0 x 0")
     weight = Whole(0, 1000, load_default=7)
     copies = Whole(0, 1000, load_default=1)
@@ -129,7 +115,7 @@ def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
         return st.integers(0, 99)
     if isinstance(field, Money):
         return st.decimals(0, 99, places=2)
-    if isinstance(field, JsonObject):
+    if isinstance(field, fields.Dict):
         return st.dictionaries(st.sampled_from(["street", "town", "floor"]), st.text("ab", max_size=3))
     return st.integers(0, 999).map(str) if name in ("copies", "cost") else st.text('abc é"\\', min_size=1, max_size=20)
 

@@ -246,6 +246,12 @@ class ChosenSchema(Schema):
 
 
 Item = dict[str, Any]
+REFUSALS = {  # a function raises the same one each time
+    "refuse": ValidationFailed("it has no name", errors=[{"pointer": "#/parts/0/name", "detail": "is unknown"}]),
+    "refuse all": ValidationFailed("not today"),
+    "refuse the whole": ValidationFailed(errors=[{"detail": "is not complete"}]),
+    **{mode: ValidationFailed(errors=[{"pointer": mode, "detail": "is no mode"}]) for mode in ("/mode", "mode")},
+}
 
 
 def do(thing: Item, mode: str) -> Any:
@@ -277,14 +283,8 @@ def do(thing: Item, mode: str) -> Any:
             thing.clear()
         case "text":
             return "no item"
-        case "refuse":
-            raise ValidationFailed("it has no name", errors=[{"pointer": "#/parts/0/name", "detail": "is unknown"}])
-        case "refuse all":
-            raise ValidationFailed("not today")
-        case "refuse the whole":
-            raise ValidationFailed(errors=[{"detail": "is not complete"}])
-        case "/mode" | "mode":
-            raise ValidationFailed(errors=[{"pointer": mode, "detail": "is no mode"}])
+        case _ if mode in REFUSALS:
+            raise REFUSALS[mode]
     return None
 
 

@@ -1,6 +1,7 @@
 """Embedded items, and lists at the path of an item: as single reads show them, to each caller, in each version."""
 
 import random
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from jsonschema import Draft202012Validator
 from marshmallow import Schema, fields
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from restkeeper import Config, IntegerReference, ItemSchema, Reference, Resource
+from restkeeper import Config, ItemSchema, Reference, Resource
 from restkeeper.resources import embedding
 from restkeeper.storage.sqlite.connection import SqliteConnection
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
@@ -18,7 +19,8 @@ from tests.documents import unfolded
 from tests.recorder import next_of
 from tests.shop import create_app as create_shop
 from tests.shop.open import create_app as create_open
-from tests.shop.related import THINGS, create_app
+from tests.shop.posts import create_app as create_posts
+from tests.shop.related import ORDERS, PEOPLE, REVIEWS, THINGS, create_app
 
 pytestmark = pytest.mark.needs("keys", "ownership", "versions", "openapi")
 
@@ -33,10 +35,6 @@ EMBEDDED = {
 }
 TARGETS = {"customer": "people", "after": "orders", "writer": "people", "about": "people"}
 NAMES = {"customer": "buyer"}  # in v1
-
-
-class CarSchema(ItemSchema):
-    """A car."""
 
 
 @pytest.fixture
@@ -134,23 +132,16 @@ def test_it_is_what_single_reads_show(client: FlaskClient, prefix: str) -> None:
 
 def test_ids_can_be_integers() -> None:
     """On both sides of a reference, alone and in lists, and at the path of an item."""
-
-    class TripSchema(ItemSchema):
-        car = IntegerReference("cars", required=True)
-        others = fields.List(IntegerReference("cars"), load_default=list)
-
-    cars, trips = (
-        Resource("cars", "car", CarSchema, ids="integer"),
-        Resource("trips", "trip", TripSchema, ids="integer"),
-    )
-    client = create_shop(Config(), [cars, trips]).test_client()
-    one, two = (client.post("/cars", json={}).json for _ in range(2))
-    assert client.post("/cars/2/trips.car", json={"car": 1}).json["errors"][0]["detail"].startswith("must be 2, as")
-    trip = client.post("/cars/1/trips.car", json={"others": [2, 1]}).json
-    assert client.get("/trips/1?embed=car,others").json == {**trip, "car": one, "others": [two, one]}
-    found = client.get("/cars?embed=trips.car,trips.others").json
-    assert [(each["trips.car"], each["trips.others"]) for each in found] == [([trip], [trip]), ([], [trip])]
-    assert client.get("/cars/1/trips.car").json == [trip] and client.get("/cars/2/trips.car").json == []
+    client = create_posts(Config()).test_client()
+    one, two = (client.post("/posts", json={}).json for _ in range(2))
+    assert client.post("/posts/2/comments.post", json={"post": 1}).json["errors"][0]["detail"].startswith("must be 2, ")
+    comment = client.post("/posts/1/comments.post", json={"others": [2, 1]}).json
+    assert client.get("/comments/1?embed=post,others").json == {**comment, "post": one, "others": [two, one]}
+    found = client.get("/posts?embed=comments.post,comments.others").json
+    shown = [(each["comments.post"], each["comments.others"]) for each in found]
+    assert shown == [([comment], [comment]), ([], [comment])]
+    assert client.get("/posts/1/comments.post").json == [comment]
+    assert client.get("/posts/2/comments.post").json == []
 
 
 def test_the_etag_covers_all_that_is_shown(client: FlaskClient) -> None:
@@ -345,13 +336,10 @@ class TestAtAnItem:
         assert made == [200, 412]
 
     def test_an_action_cannot_have_its_path(self) -> None:
-        class TripSchema(ItemSchema):
-            car = Reference("cars", required=True)
-
-        cars = Resource("cars", "car", CarSchema)
-        cars.action("trips")(lambda car, store: car)
-        with pytest.raises(ValueError, match=r"^cars: action\('trips'\): is the path of the trips that refer to an "):
-            create_shop(Config(), [cars, Resource("trips", "trip", TripSchema)])
+        people = replace(PEOPLE)
+        people.action("orders")(lambda person, items: person)
+        with pytest.raises(ValueError, match=r"^people: action\('orders'\): is the path of the orders that refer to "):
+            create_shop(Config(), [people, THINGS, ORDERS, REVIEWS])
 
 
 def test_the_document_says_what_can_be_embedded(client: FlaskClient) -> None:

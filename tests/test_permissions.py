@@ -23,22 +23,15 @@ from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS
 from tests.shop.products import ProductSchema
 from tests.shop.users import RESOURCE as USERS
+from tests.shop.users import UserSchema
 
 Item = dict[str, Any]
 
 pytestmark = pytest.mark.needs("keys", "ownership")
 
 
-class NoteSchema(ProductSchema):
-    """A note, visible to its owner only."""
-
-
-class PostSchema(ProductSchema):
-    """A post, visible to all."""
-
-
-NOTES = Resource(name="notes", singular="note", schema=NoteSchema, search=("name",), ownership=Ownership.ALL)
-POSTS = Resource(name="posts", singular="post", schema=PostSchema, ownership=Ownership.CHANGES)
+NOTES = Resource(name="notes", singular="note", schema=ProductSchema, search=("name",), ownership=Ownership.ALL)
+POSTS = Resource(name="posts", singular="post", schema=ProductSchema, ownership=Ownership.CHANGES)
 RESOURCES = (PRODUCTS, USERS, NOTES, POSTS)
 
 BODIES: dict[str, Any] = {
@@ -150,11 +143,11 @@ def test_a_route_without_permission_or_a_duplicate_name_stops_the_start() -> Non
     for name, singular, taken in (
         ("keys", "thing", "keys: the name is taken; call the collection something else"),
         ("docs", "thing", "docs: the name is taken"),
-        ("products", "thing", "'products' is the name of two collections, of NoteSchema and ProductSchema: change one"),
+        ("products", "thing", "'products' is the name of two collections, of UserSchema and ProductSchema: change one"),
         ("things", "webhook", "webhook: the name is taken"),
-        ("things", "product", "'product' is the singular of two collections, of NoteSchema and ProductSchema"),
+        ("things", "product", "'product' is the singular of two collections, of UserSchema and ProductSchema"),
     ):
-        twice = (Resource(name=name, singular=singular, schema=NoteSchema), PRODUCTS)
+        twice = (Resource(name=name, singular=singular, schema=UserSchema), PRODUCTS)
         with pytest.raises(ValueError, match=taken):
             create_app(Config(), twice)
 
@@ -183,7 +176,7 @@ def mine(client: FlaskClient) -> dict[str, str]:
 @pytest.mark.needs("batch")
 def test_an_owner_that_nothing_obeys_is_refused() -> None:
     """By every write but those that create items with an owner; who may not write at all is refused before."""
-    given = Resource("marks", "mark", NoteSchema, ownership=Ownership.ALL, ids="client")
+    given = Resource("marks", "mark", ProductSchema, ownership=Ownership.ALL, ids="client")
     client = create_app(
         Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off"), (*RESOURCES, given)
     ).test_client()

@@ -25,7 +25,6 @@ from restkeeper import (
     Reference,
     Resource,
     Text,
-    ValidationFailed,
     Whole,
     clock,
     find_items,
@@ -39,7 +38,6 @@ from restkeeper.storage.errors import RecordNotFound, StoreContended
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
 from tests.shop import create_app as create_shop
-from tests.shop import rules
 from tests.waiting import SECONDS, until
 
 Item = dict[str, Any]
@@ -77,37 +75,6 @@ def make(client: FlaskClient, path: str, **sent: Any) -> Any:
     response = client.post(path, json=sent)
     assert response.status_code == 200, response.text
     return response.json
-
-
-def test_rules_of_functions() -> None:
-    """What a function looks at is the state in which its write is done, also what an array or a batch created."""
-    client = rules.create_app(Config()).test_client()
-    tool = make(client, "/tools", name="saw", price=7)["id"]
-    times = [("01", "05"), ("04", "06"), ("05", "08")]
-    sent = [{"tool": tool, "from": start, "until": until} for start, until in times]
-    first, second, third = client.post("/bookings", json=sent).json
-    assert {each["price"] for each in (first, second, third)} == {7}
-    confirmed = [client.post(f"/bookings/{each['id']}/confirm") for each in (first, second, third, first)]
-    assert [each.status_code for each in confirmed] == [200, 409, 200, 409]
-    assert [each["number"] for each in client.post("/invoices", json=[{}, {}, {}]).json] == [1, 2, 3]
-    assert make(client, "/invoices")["number"] == 4
-    product = make(client, "/products", stock=2)["id"]
-    assert client.post("/sales", json=[{"product": product}] * 3).status_code == 409
-    assert [client.post("/sales", json={"product": product}).status_code for _ in range(3)] == [200, 200, 409]
-    assert client.get(f"/products/{product}").json["stock"] == 0
-    make(client, "/days", day="d")
-    assert client.post("/nights", json={"day": "d"}).json["detail"] == "days has it"
-    operations = [
-        {"method": "POST", "path": "/tools", "body": {"name": "drill", "price": 9}, "name": "tool"},
-        {"method": "POST", "path": "/bookings", "body": {"tool": "$tool", "from": "1", "until": "2"}, "name": "one"},
-        {"method": "POST", "path": "/bookings", "body": {"tool": "$tool", "from": "1", "until": "2"}, "name": "two"},
-        {"method": "POST", "path": "/bookings/$one/confirm"},
-        {"method": "POST", "path": "/bookings/$two/confirm"},
-    ]
-    batch = client.post("/api/v1/batch", json={"operations": operations})
-    assert (batch.status_code, batch.json["operation"], batch.json["detail"]) == (409, 4, "the tool is taken")
-    batch = client.post("/api/v1/batch", json={"operations": operations[:-1]})
-    assert [each["body"].get("price") for each in batch.json["results"]] == [9] * 4
 
 
 def test_what_a_function_does_with_items(things: Resource) -> None:
@@ -185,16 +152,6 @@ def test_what_was_sent_has_its_references_before_functions_see_it(things: Resour
     assert [each["id"] for each in client.get("/things").json] == [id]
 
 
-def test_a_wrong_reference_of_an_action(things: Resource) -> None:
-    """It is in nothing that was sent: a conflict without a pointer."""
-    things.action("do")(lambda thing, items: {**thing, "of": "lost"})
-    client = serve(things)
-    path = f"/things/{make(client, '/things')['id']}/do"
-    batch = {"operations": [{"method": "POST", "path": path}]}
-    for response in (client.post(path), client.post("/api/v1/batch", json=batch)):
-        assert (response.status_code, "errors" in response.json) == (409, False), response.text
-
-
 VALUES: list[tuple[dict[str, Any], list[str]]] = [
     ({"mode": "a,b"}, ["a,b"]),
     ({"mode": "x y+z%41&"}, ["x y+z%41&"]),
@@ -213,14 +170,13 @@ VALUES: list[tuple[dict[str, Any], list[str]]] = [
 def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found: list[str]) -> None:
     """They need no other form than in an item."""
 
-    @things.action("do", of="collection")
-    def do(items: Items) -> Item:
+    def do(items: Items) -> list[str]:
         items.create("things", {"mode": "a,b", "rank": 3, "is_new": True, "weight": Decimal("1.5")})
         for mode in ("c", "x y+z%41&"):
             items.create("things", {"mode": mode})
-        return {"found": [each["mode"] for each in items.find("things", {**parameters, "sort": "mode"})]}
+        return [each["mode"] for each in items.find("things", {**parameters, "sort": "mode"})]
 
-    assert serve(things).post("/things/do").json == {"found": found}
+    assert run(things, do).json == found
 
 
 def test_an_item_that_is_not_there_is_not_the_one_of_the_request(things: Resource) -> None:
@@ -257,25 +213,6 @@ def test_what_the_store_refuses_undoes_all_also_if_it_is_caught(things: Resource
 
     refused = serve(things).post("/things", json={"mode": "x"})
     assert refused.status_code in (409, 422) and "nothing" in refused.json["detail"]
-
-
-REFUSAL = ValidationFailed("wrong", errors=[{"pointer": "#/mode", "detail": "is wrong"}])
-
-
-def test_a_problem_that_a_function_raises_each_time_stays_as_it_is(things: Resource) -> None:
-    """Its pointers are those of each request."""
-
-    @things.before("create")
-    def refuse(thing: Item, before: None, items: Items) -> None:
-        raise REFUSAL
-
-    client = serve(things)
-    batch = {"operations": [{"method": "POST", "path": "/things", "body": {}}]}
-    for _ in range(2):
-        shown = [client.post(path, json=sent) for path, sent in (("/things", [{}]), ("/api/v1/batch", batch))]
-        assert [pointers(each) for each in shown] == [["#/0/mode"], ["#/operations/0/body/mode"]]
-        alone = client.post("/things", json={})
-        assert pointers(alone) == ["#/mode"] and "operation" not in alone.json
 
 
 @pytest.mark.sqlite
@@ -655,23 +592,6 @@ def test_an_item_that_is_created_again_is_answered_as_it_is_stored() -> None:
         last, stored = done.json["results"][-1], client.get("/things/a")
         assert (last["body"], last["headers"]["ETag"]) == (stored.json, stored.headers["ETag"])
         client.delete("/things/c")
-
-
-def test_what_a_refused_write_has_changed_is_undone_also_if_that_is_caught(things: Resource) -> None:
-    @things.before("create")
-    def refuse(thing: Item, before: None, items: Items) -> None:
-        if thing["mode"] == "second":
-            items.create("things", {"mode": "first"})
-            raise Conflict("not this one")
-
-    @things.action("do", of="collection")
-    def do(items: Items) -> None:
-        with suppress(Conflict):
-            items.create("things", {"mode": "second"})
-
-    client = serve(things)
-    assert client.post("/things/do").status_code == 409
-    assert client.get("/things").json == []
 
 
 def test_a_function_that_sends_a_request_that_writes(things: Resource, tmp_path: Path) -> None:

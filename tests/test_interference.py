@@ -13,36 +13,29 @@ from typing import Any
 import pytest
 
 from restkeeper import (
-    Config,
     Convert,
-    Index,
     Items,
     ItemSchema,
-    JsonObject,
     Lifecycle,
     Owner,
     Ownership,
     Reference,
-    Rename,
     Resource,
     Status,
-    Step,
     Text,
-    Version,
-    Versions,
     Whole,
 )
 from restkeeper.service import service_of
-from tests.callers import ADMIN, ADMIN_KEY, key
+from tests.callers import ADMIN, key
 from tests.clock import SetClock
 from tests.shop import create_app
+from tests.test_private import CONFIG, JOBS, MANAGE, VERSIONS, JobSchema
 
 pytestmark = [
     pytest.mark.matrix,
     pytest.mark.needs("keys", "events", "batch", "dialects", "versions", "openapi", "ownership"),
 ]
 
-MANAGE = "jobs:manage"
 Request = tuple[str, str, Any, dict[str, str]]
 
 
@@ -51,14 +44,8 @@ class CustomerSchema(ItemSchema):
     credit = Whole(0, 1000, load_default=0, readable_by=MANAGE)
 
 
-class JobSchema(ItemSchema):
-    title = Text(1, 50, required=True)
-    note = Text(0, 100, load_default="", readable_by=MANAGE)
-    cost = Whole(0, 1000, load_default=None, allow_none=True, readable_by=MANAGE)
-    extra = JsonObject(load_default=dict, readable_by=MANAGE)
-    customer = Reference("customers", load_default=None, allow_none=True, on_delete="null", readable_by=MANAGE)
+class WorkSchema(JobSchema):
     grade = Text(dump_only=True, dump_default="", readable_by=MANAGE)
-    rank = Text(0, 9, load_default="", writable_by=MANAGE)
     status = Status(Lifecycle("open", {"open": ("done", "paid"), "done": (), "paid": ()}, by_actions={"paid": "pay"}))
 
 
@@ -69,14 +56,9 @@ class TaskSchema(ItemSchema):
 
 
 def resources() -> list[Resource]:
-    fee, state = {"fee": Text(0, 20, load_default="")}, {"state": Text(load_default="open")}
-    steps: dict[int, list[Step]] = {
-        2: [Rename("remark", "note")],
-        3: [Convert(fee, ["cost"], lambda fee: int(fee) if fee else None, lambda cost: str(cost or ""))],
-        4: [Convert(state, ["status"], str, str)],
-    }
-    indexes = (Index("note"), Index("customer"))
-    jobs = Resource("jobs", "job", JobSchema, ids="client", indexes=indexes, search=("title",), upgrades=steps)
+    state = {"state": Text(load_default="open")}
+    steps = {**JOBS.upgrades, 4: [Convert(state, ["status"], str, str)]}
+    jobs = Resource("jobs", "job", WorkSchema, JOBS.indexes, ids="client", search=("title",), upgrades=steps)
 
     @jobs.action("pay")
     def pay(job: dict[str, Any], items: Items) -> None:
@@ -100,10 +82,8 @@ class World:
     """A service, in which `word` and `number` are in private fields, and there are `foreign` items of bob."""
 
     def __init__(self, word: str, number: int, foreign: int) -> None:
-        versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
         self.clock = SetClock()
-        config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
-        app = create_app(config, resources(), versions=versions, clock=self.clock)
+        app = create_app(CONFIG, resources(), versions=VERSIONS, clock=self.clock)
         self.client = app.test_client()
         every = [f"{name}:{way}" for name in ("customers", "jobs", "tasks") for way in ("read", "write")]
         self.ada = key(self.client, *every, owners=["ada"])
@@ -136,8 +116,8 @@ class World:
 
 
 NAMES = (
-    "note cost extra extra.a customer grade credit remark fee title rank status state name owner job id nope".split()
-)
+    "note cost extra extra.a tags customer grade credit remark fee title rank status state name owner job id nope"
+).split()
 VALUES = "alpha1 omega1 100 700 ada bob j1 t1 open done null x".split()
 QUERIES: list[Callable[[Callable[[], str], Callable[[], str]], str]] = [
     lambda name, value: f"{name()}={value()}",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from flask import Blueprint, Flask
 from flask.testing import FlaskClient
-from marshmallow import INCLUDE, ValidationError, validate, validates_schema
+from marshmallow import ValidationError, validate, validates_schema
 from werkzeug.test import TestResponse
 
 from restkeeper import (
@@ -44,12 +44,14 @@ from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.service import service_of
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers
 from tests.clock import SetClock
+from tests.shapes import PostSchema
 from tests.shop import create_app
 from tests.test_deprecation import AFTER, IN, SINCE, SUNSET
 from tests.test_versions import Sent, deliverer_to
 
 pytestmark = pytest.mark.needs("keys", "events", "batch", "idempotency", "dialects", "versions", "webhooks", "openapi")
 
+CONFIG = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
 MANAGE = "jobs:manage"
 SECRET = "the customer pays late"  # noqa: S105 - no password
 PRIVATE = ("note", "cost", "extra", "customer", "tags")
@@ -103,11 +105,26 @@ def finish(job: dict[str, Any], items: Items) -> dict[str, Any]:
     return {**job, "status": "done", "note": f"{job['note']}!"}
 
 
+VERSIONS = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
+
+
 @pytest.fixture
 def app() -> Flask:
-    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
-    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
-    return create_app(config, (CUSTOMERS, JOBS), versions=versions, blueprints=[REPORTS])
+    return create_app(CONFIG, (CUSTOMERS, JOBS), versions=VERSIONS, blueprints=[REPORTS])
+
+
+def serve(*resources: Resource, **options: Any) -> FlaskClient:
+    return create_app(CONFIG, resources, **options).test_client()
+
+
+def delivered(app: Flask) -> Sent:
+    """What the webhooks of a service get now."""
+    sent: Sent = []
+    deliverer = deliverer_to(sent, app)  # type: ignore[arg-type]
+    while deliverer.deliver_once():
+        pass
+    deliverer.close()
+    return sent
 
 
 @pytest.fixture
@@ -325,11 +342,8 @@ def test_a_deletion_of_what_it_refers_to(client: FlaskClient, clerk: Any, job: A
 def test_a_restricting_reference_is_not_named(customer: str) -> None:
     """The refusal says that there are such items, as for a collection that the caller may not read."""
 
-    class Restricting(ItemSchema):
-        of = Reference("customers", load_default=None, allow_none=True, readable_by=MANAGE)
-
-    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
-    client = create_app(config, (CUSTOMERS, Resource("tasks", "task", Restricting))).test_client()
+    of = Reference("customers", load_default=None, allow_none=True, readable_by=MANAGE)
+    client = serve(CUSTOMERS, Resource("tasks", "task", ItemSchema.from_dict({"of": of})))  # type: ignore[arg-type]
     path = f"/customers/{client.post('/customers', json={'name': 'a'}, headers=ADMIN).json['id']}"
     client.post("/tasks", json={"of": path.rpartition("/")[2]}, headers=ADMIN)
     callers = {"of of tasks": ADMIN, "may not read": key(client, "customers:write", "tasks:read", "tasks:write")}
@@ -343,7 +357,7 @@ def test_a_reference_that_a_function_sets_wrongly_is_not_named() -> None:
     jobs = Resource("jobs", "job", JobSchema, ids="client")
     jobs.action("set")(lambda job, items: {**job, "customer": SECRET})
     jobs.before("update")(lambda job, before: {**job, "customer": SECRET})
-    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (CUSTOMERS, jobs)).test_client()
+    client = serve(CUSTOMERS, jobs)
     client.post("/jobs", json={"id": "a", "title": "a"}, headers=ADMIN)
     clerk, action = key(client, "jobs:read", "jobs:write"), {"method": "POST", "path": "/jobs/a/set"}
     for method, path, body in (
@@ -373,23 +387,15 @@ def test_a_fault_of_it_is_not_shown(client: FlaskClient, clerk: Any, chief: Any,
 def test_a_fault_of_what_is_stored_is_not_shown(tmp_path: Path) -> None:
     """A value that a former schema allowed stands in the way of a PUT and of an action, which do not say which."""
 
-    class Shorter(ItemSchema):
-        title = Text(1, 50, required=True)
-        note = Text(0, 3, load_default="", readable_by=MANAGE)
-
-    class Longer(Shorter):
-        note = Text(0, 50, load_default="", readable_by=MANAGE)
-
-    def start(schema: type[ItemSchema]) -> FlaskClient:
+    def start(most: int) -> FlaskClient:
+        note = Text(0, most, load_default="", readable_by=MANAGE)
+        schema: Any = ItemSchema.from_dict({"title": Text(required=True), "note": note})
         jobs = Resource("jobs", "job", schema)
         jobs.action("call")(lambda job, items: {**job, "title": "called"})
-        config = Config(
-            database_url=f"sqlite:///{tmp_path}/s.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off"
-        )
-        return create_app(config, [jobs]).test_client()
+        return create_app(replace(CONFIG, database_url=f"sqlite:///{tmp_path}/s.db"), [jobs]).test_client()
 
-    path = start(Longer).post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).headers["Location"]
-    client = start(Shorter)
+    path = start(50).post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).headers["Location"]
+    client = start(3)
     clerk = key(client, "jobs:read", "jobs:write")
     put, action = client.put(path, json={"title": "b"}, headers=clerk), client.post(f"{path}/call", headers=clerk)
     assert (put.status_code, pointers(put), action.status_code) == (422, ["#"], 409)
@@ -401,9 +407,8 @@ def test_a_field_that_ends_beside_private_ones() -> None:
     """After a sunset neither is there; and before it, the private ones only."""
     clock = SetClock(IN)
     ends = Deprecation(version="v1", field="jobs.rank", since=SINCE, sunset=SUNSET)
-    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
-    options: Any = {"versions": Versions(Version("v1"), unversioned="v1", deprecations=[ends]), "clock": clock}
-    client = create_app(config, (CUSTOMERS, replace(JOBS, upgrades={})), **options).test_client()
+    versions = Versions(Version("v1"), unversioned="v1", deprecations=[ends])
+    client = serve(CUSTOMERS, replace(JOBS, upgrades={}), versions=versions, clock=clock)
     made = client.post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).json
     clerk, path = key(client, "jobs:read", "jobs:write"), f"/jobs/{made['id']}"
     assert client.get(path, headers=clerk).json == public(made)
@@ -416,8 +421,7 @@ def test_a_field_that_ends_beside_private_ones() -> None:
 
 def test_without_features(customer: str) -> None:
     """Private fields need none of them: neither versions nor events."""
-    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
-    client = create_app(config, (CUSTOMERS, replace(JOBS, upgrades={})), features={"keys"}, without=()).test_client()
+    client = serve(CUSTOMERS, replace(JOBS, upgrades={}), features={"keys"}, without=())
     made = client.post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).json
     assert client.get("/jobs", headers=key(client, "jobs:read")).json == [public(made)]
 
@@ -437,9 +441,8 @@ def test_a_replay_after_a_field_was_made_private(tmp_path: Path) -> None:
 
     def start(**options: Any) -> FlaskClient:
         schema: Any = ItemSchema.from_dict({"title": Text(required=True), "note": Text(load_default="x", **options)})
-        url = f"sqlite:///{tmp_path}/s.db"
-        config = Config(database_url=url, auth="required", admin_key=ADMIN_KEY, rate_limit="off")
-        return create_app(config, [CUSTOMERS, Resource("jobs", "job", schema)]).test_client()
+        config = replace(CONFIG, database_url=f"sqlite:///{tmp_path}/s.db")
+        return create_app(config, [Resource("jobs", "job", schema)]).test_client()
 
     client = start()
     clerk = key(client, "jobs:write")
@@ -464,12 +467,7 @@ def test_webhooks_have_it_by_their_own_scopes(app: Any, client: FlaskClient, chi
     refused = client.post("/api/v2/webhooks", json=wrong, headers=ADMIN)
     assert refused.json["errors"] == [{"pointer": "#/scopes/0", "detail": f"must be one of: {MANAGE}"}]
     client.post("/jobs", json={"title": "roof", "note": SECRET}, headers=chief)
-    sent: Sent = []
-    deliverer = deliverer_to(sent, app)
-    while deliverer.deliver_once():
-        pass
-    deliverer.close()
-    data = dict(sent)
+    data = dict(delivered(app))
     assert data.keys() == {"/a", "/b", "/c"} and data["/b"]["note"] == SECRET
     assert data["/a"].keys().isdisjoint(PRIVATE) and data["/c"].keys().isdisjoint({"remark", "fee", *PRIVATE})
 
@@ -486,7 +484,7 @@ NEXT: dict[str, tuple[dict[str, Any], dict[int, list[Step]]]] = {
 @pytest.mark.parametrize("change", NEXT)
 def test_a_delivery_by_another_program(tmp_path: Path, change: str) -> None:
     """Whatever a private field was called, when the event was written, or if that program knows it and this one not."""
-    config = Config(database_url=f"sqlite:///{tmp_path}/s.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+    config = replace(CONFIG, database_url=f"sqlite:///{tmp_path}/s.db")
 
     def start(own: dict[str, Any], steps: Any = None, **options: Any) -> Any:
         schema: Any = ItemSchema.from_dict({"title": Text(required=True), **own})
@@ -499,12 +497,7 @@ def test_a_delivery_by_another_program(tmp_path: Path, change: str) -> None:
     client.post("/jobs", json={"title": "a", "remark": SECRET}, headers=ADMIN)
     if steps:
         start(fields, steps, serves=False).test_cli_runner().invoke(args=["migrate"])
-    sent: Sent = []
-    deliverer = deliverer_to(sent, app or start(fields, steps))
-    while deliverer.deliver_once():
-        pass
-    deliverer.close()
-    assert sent == [("/a", {"title": "a"})]
+    assert delivered(app or start(fields, steps)) == [("/a", {"title": "a"})]
 
 
 @pytest.mark.parametrize("is_served", [True, False])
@@ -513,7 +506,7 @@ def test_a_delivery_of_what_is_not_shown_any_more(tmp_path: Path, is_served: boo
 
     Events of the service are as they were.
     """
-    config = Config(database_url=f"sqlite:///{tmp_path}/s.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+    config = replace(CONFIG, database_url=f"sqlite:///{tmp_path}/s.db")
     clock = SetClock(IN)
     versions = Versions(
         Version("v1"), unversioned="v1", deprecations=[Deprecation(version="v1", since=SINCE, sunset=SUNSET)]
@@ -561,7 +554,7 @@ def test_the_log_of_a_mistake_has_no_private_value(caplog: pytest.LogCaptureFixt
 
     jobs = Resource("jobs", "job", Checked)
     jobs.action("break")(lambda job, items: {**job, "note": SECRET, **wrong})
-    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), (CUSTOMERS, jobs)).test_client()
+    client = serve(CUSTOMERS, jobs)
     client.application.testing = False
     path = client.post("/jobs", json={"title": "a"}, headers=ADMIN).headers["Location"]
     assert client.post(f"{path}/break", headers=ADMIN).status_code == 500
@@ -589,9 +582,7 @@ def test_the_log_of_a_conversion_has_no_private_value(
 
     fee = Text(validate=validate.OneOf(["free"], error="{input} is refused"), load_default="free")
     jobs = replace(JOBS, upgrades={2: [Convert({"fee": fee}, ["cost"], lambda fee: None, down)]})
-    versions = Versions(Version("v1", revisions={"jobs": 1}), Version("v2"), unversioned="v2")
-    config = Config(auth="required", admin_key=ADMIN_KEY)
-    client = create_app(config, (CUSTOMERS, jobs), versions=versions).test_client()
+    client = serve(CUSTOMERS, jobs, versions=VERSIONS)
     path = client.post("/jobs", json={"title": "a", "cost": 5}, headers=ADMIN).headers["Location"]
     assert client.get(f"/api/v1{path}", headers=ADMIN).json["fee"] == "free"
     expected = f"no equivalent for fee in older versions: {reason.format(os.path.relpath(__file__))}"
@@ -639,19 +630,12 @@ DECLARATIONS: list[tuple[Any, dict[str, Any], str]] = [
 def test_the_server_s_fields_are_not_private() -> None:
     """Nor is a field of a collection whose queries can use any name."""
 
-    class Hidden(ItemSchema):
-        version = Whole(dump_only=True, dump_default=1, readable_by="a:b")
-
-    class Any_(ItemSchema):  # noqa: N801
-        x = Text(load_default="", readable_by="a:b")
-
-        class Meta:
-            unknown = INCLUDE
-
+    hidden: Any = ItemSchema.from_dict({"version": Whole(dump_only=True, dump_default=1, readable_by="a:b")})
     with pytest.raises(ValueError, match="things.version: the server sets it"):
-        Resource("things", "thing", Hidden)
+        Resource("things", "thing", hidden)
+    private: Any = PostSchema.from_dict({"x": Text(load_default="", readable_by="a:b")})
     with pytest.raises(ValueError, match="things.x: readable_by: undeclared=True would show its values"):
-        Resource("things", "thing", Any_, undeclared=True)
+        Resource("things", "thing", private, undeclared=True)
 
 
 @pytest.mark.parametrize(("field", "options", "said"), DECLARATIONS)
@@ -674,7 +658,7 @@ def test_a_deletion_says_nothing_of_what_it_cannot_clear() -> None:
                 raise ValidationError(f"{task['note']!r} needs a tool", "note")
 
     tools, tasks = Resource("tools", "tool", CustomerSchema), Resource("tasks", "task", TaskSchema)
-    client = create_app(Config(auth="required", admin_key=ADMIN_KEY), [tools, tasks]).test_client()
+    client = serve(tools, tasks)
     path = client.post("/tools", json={"name": "x"}, headers=ADMIN).headers["Location"]
     sent = {"note": SECRET, "tool": path.rpartition("/")[2]}
     assert client.post("/tasks", json=sent, headers=ADMIN).status_code == 200

@@ -85,21 +85,8 @@ def follow(order: Item, sent: Item, items: Items) -> Item:
 def break_order(order: Item, items: Items) -> Item:
     """Change what cannot be changed, as the order's note says."""
     match order["note"]:
-        case "invalid":
-            return {**order, "product": ""}
-        case "in place":
-            order["product"] = ""
-            return None  # type: ignore[return-value]
-        case "set":
-            return {**order, "paid_with": {1}}
-        case "other":
-            items.create("products", {"name": ""})
-        case "changed":
-            items.change("products", order["product"], lambda product: product.update(stock=-1))
         case "collection":
             items.read("colours", "red")
-        case "nothing":
-            return None  # type: ignore[return-value]
         case "many":
             for number in range(1001):
                 items.create("logs", {"text": "x", "number": number})

@@ -32,6 +32,8 @@ from restkeeper import (
     Versions,
 )
 from restkeeper.service import service_of
+from restkeeper.storage.interface import Filter, Op, Query, Sort
+from restkeeper.storage.sql import is_search
 from restkeeper.web.auth import caller
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, key, pointers
@@ -881,6 +883,24 @@ def test_an_older_revision_is_imported(programs: OnOneStore, tmp_path: Path) -> 
     (tmp_path / "jobs.ndjson").write_text('{"id": "j", "customer": "bob"}\n')
     assert "imported 1" in command(shop, "import", "--revision", 1, "jobs", tmp_path / "jobs.ndjson")
     assert shop.send("bob", "GET", "/jobs/j").json["customer"] == shop.column("jobs", "j") == "bob"
+
+
+def test_which_queries_an_index_answers() -> None:
+    """The index of the owners those by owners, also both of the caller and of a filter; another order has its own."""
+    of, by_title = Filter("customer", Op.EQ, "ada"), Filter("title", Op.EQ, "x")
+    resource = Resource("jobs", "job", JobSchema, (Index("title"),), ownership=Ownership.ALL)
+    for query, searches in {
+        Query((of,)): False,
+        Query((of,), owners=("ada",)): False,
+        Query((Filter("customer", Op.IN, ("ada", "bob")),)): False,
+        Query((by_title,)): False,
+        Query((of, by_title)): True,
+        Query((of,), sort=(Sort("title"),)): True,
+        Query(sort=(Sort("customer"),)): True,
+        Query((Filter("customer", Op.GT, "ada"),)): True,
+        Query((of._replace(negated=True),)): True,
+    }.items():
+        assert is_search(resource.collection, query) is searches, query
 
 
 @pytest.mark.parametrize("owner", ["", "x" * 260, "a\0", "\ud800", 5, ["ada"]])

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -36,13 +35,12 @@ def at_once(server: Gunicorn, *calls: tuple[str, Any]) -> list[int]:
 def test_a_tool_is_booked_once_at_a_time(server: Gunicorn) -> None:
     """Of 20 confirmations of overlapping bookings, at once, one succeeds. Their price is that of the tool."""
     tool = post(server, "/tools", {"name": "Drill", "price": 7.5})["id"]
-    book = partial(post, server, "/bookings")
     days = [{"tool": tool, "start": f"2026-12-{n + 1:02}", "end": f"2026-12-{n + 11:02}"} for n in range(10)]
-    bookings = [book(each) for each in days * 2]
+    bookings = [post(server, "/bookings", each) for each in days * 2]
     assert {each["total"] for each in bookings} == {75}
     statuses = at_once(server, *((f"/bookings/{each['id']}/confirm", None) for each in bookings))
     assert sorted(statuses) == [200] + [409] * (MANY - 1)
-    after = book({"tool": tool, "start": "2027-01-01", "end": "2027-01-02"})
+    after = post(server, "/bookings", {"tool": tool, "start": "2027-01-01", "end": "2027-01-02"})
     assert post(server, f"/bookings/{after['id']}/confirm", None)["status"] == "confirmed"
     assert server.get(f"/tools/{tool}").json()["booked"] == MANY + 1
     wrong = server.post("/bookings", {"tool": tool, "start": "2026-12-02", "end": "2026-12-02"})

@@ -22,7 +22,6 @@ from restkeeper import (
     Reference,
     Rename,
     Resource,
-    Text,
     ValidationFailed,
     Version,
     Versions,
@@ -162,27 +161,6 @@ def test_references_inside_lists(client: FlaskClient) -> None:
     assert client.get(f"/lists/{listed['id']}").status_code == 404
     assert client.delete(f"/things/{things[0]}").status_code == 200
     assert {Index("lines.thing"), Index("owners")} <= set(LISTS.collection.indexes)
-
-
-def test_a_deletion_reaches_items_in_two_ways() -> None:
-    """An item that has gone with another one is not missed, and one that refers to something else by then stays."""
-    fields = {"owner": Reference("owners", required=True, on_delete="cascade"), "text": Text(0, 50, load_default="")}
-    parent = Reference("comments", on_delete="cascade", allow_none=True, load_default=None)
-    comments = Resource("comments", "comment", ItemSchema.from_dict({**fields, "parent": parent}))  # type: ignore[arg-type]
-    comments.after("delete")(
-        lambda comment, before, items: (
-            before["text"]
-            and items.change("comments", before["text"], lambda moved: {**moved, "owner": other, "parent": None})
-        )
-    )
-    client = create_shop(Config(), [OWNERS, comments]).test_client()
-    owner, other = new(client, "/owners"), new(client, "/owners")
-    first = new(client, "/comments", owner=owner)
-    second = new(client, "/comments", owner=owner, parent=first)
-    last = new(client, "/comments", owner=owner)
-    assert client.patch(f"/comments/{second}", json={"text": last}).status_code == 200
-    assert client.delete(f"/owners/{owner}").status_code == 200
-    assert [(each["id"], each["owner"]) for each in client.get("/comments").json] == [(last, other)]
 
 
 def test_functions_before_a_write_see_what_follows_a_deletion() -> None:

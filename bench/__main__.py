@@ -53,7 +53,7 @@ from bench.sides import CHANCE, PRODUCT, SETTINGS, Side, creates, get, mixed, ne
 from resources.products import RESOURCE
 from restkeeper import exactjson
 from restkeeper.clock import rfc3339, uuid7
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
 from tests.live import Gunicorn
@@ -71,7 +71,7 @@ def fill(path: Path, count: int) -> list[str]:
     store = open_store(f"sqlite:///{path}", [RESOURCE.collection])
     ids = [uuid7() for _ in range(count)]
     now, exact = rfc3339(time.time()), exactjson.loads(json.dumps(PRODUCT))
-    products = StoredRepresentation(RESOURCE)
+    products = StoredView(RESOURCE)
 
     def work(transaction: Transaction) -> None:
         for n, id in enumerate(ids):

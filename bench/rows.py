@@ -13,7 +13,7 @@ from restkeeper import exactjson
 from restkeeper.app import stored_collections
 from restkeeper.resources import find_resources
 from restkeeper.resources.queries import parse
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.storage import open_store
 from restkeeper.storage.postgresql.dialect import fields_of
 from restkeeper.storage.postgresql.migrations import indexes_of
@@ -63,7 +63,7 @@ def price_of(number: int) -> float:
 def fill(url: str, count: int, report: Callable[[str], object] = lambda _: None) -> None:
     """Store the items 0 … `count` - 1 in an empty database: first the rows, then the indexes, as is fastest."""
     open_all(url)
-    made = StoredRepresentation(RESOURCE).create(
+    made = StoredView(RESOURCE).create(
         exactjson.loads(json.dumps({**PRODUCT, "sku": "@sku", "price": 98765.5})), id="@id", now="@at"
     )
     statement = _INSERT.format(body=_expression(made.body.decode()), fields=_expression(fields_of(made.body)[0]))
@@ -107,7 +107,7 @@ def _split(part: str, mark: str, value: str) -> list[str]:
 def cursor(place: tuple[object, ...], **order: str) -> str:
     """The cursor of a place in the list of products, in an order (`sort=…`)."""
     args = {name: [value] for name, value in order.items()}
-    listing = parse(args, StoredRepresentation(RESOURCE).queryable, 20, 100, order=RESOURCE.order)
+    listing = parse(args, StoredView(RESOURCE).queryable, 20, 100, order=RESOURCE.order)
     return pagination._cursor(place, pagination._bound("/products", args, listing))
 
 

@@ -37,8 +37,8 @@ from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.functions import run_after
 from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.views import StoredView
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, mount, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
@@ -135,12 +135,12 @@ def create_app(
         first = list[Any]()
 
         def make(clock: Clock, wait_seconds: float = 0.0) -> Application:
-            representations = [(each.represented_by or StoredRepresentation)(each) for each in resources]
-            of_features = [StoredRepresentation(each) for each in _resources_of(opened)]
+            stored = [(each.represented_by or StoredView)(each) for each in resources]
+            of_features = [StoredView(each) for each in _resources_of(opened)]
             service = make_service(
                 config,
-                representations,
-                _collections([*representations, *of_features], opened),
+                stored,
+                _collections([*stored, *of_features], opened),
                 name,
                 of_features=of_features,
                 versions=versions,
@@ -182,7 +182,7 @@ def _convert(service: Service) -> None:
     found, is_shared = service.conversions(), service.location.shared
     found = [each for each in found if not (is_shared and each.former == -each.revision)]
     for each in found:
-        if is_shared and each.items and each.name in service.representations:
+        if is_shared and each.items and each.name in service.stored:
             raise RevisionDiffers(each.name, each.revision, each.former)
     if found:
         convert(service.store, found, rfc3339(service.clock.time()))
@@ -234,17 +234,17 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     app.before.append(guard.authorize)  # what they may do
     app.before.append(require_owner_used)  # a write that would ignore a part of its query
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
-    references = References(service.representations, service.hooks)
+    references = References(service.stored, service.hooks)
     service.hooks.check, service.hooks.check_body = references.check, references.check_body
     service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
     for version in service.served:
         service.writes[version.name] = found = {
             name: service.items_of(stored, service.hooks.represent(stored, version.name))
-            for name, stored in service.representations.items()
+            for name, stored in service.stored.items()
         }
         for each in found.values():
             each.relations = relations_of(each, found.values())
-    for name, stored in service.representations.items():
+    for name, stored in service.stored.items():
         mount(app, service, partial(_routes_of, service, name), unversioned=True, path=stored.resource.path)
     install("batch", "webhooks", "health", "pages", "browse", "openapi")  # the last one documents what there is
     serve_blueprints(app, service, blueprints)
@@ -268,9 +268,9 @@ def stored_collections(resources: Iterable[Resource]) -> list[StoredCollection]:
     return _collections([*resources, *_resources_of(FEATURES)], FEATURES)
 
 
-def _collections(items: Iterable[Resource | StoredRepresentation], features: Collection[str]) -> list[StoredCollection]:
+def _collections(items: Iterable[Resource | StoredView], features: Collection[str]) -> list[StoredCollection]:
     """All that a store holds for these items, of the service and of features, and for these features."""
-    resources = [each.resource if isinstance(each, StoredRepresentation) else each for each in items]
+    resources = [each.resource if isinstance(each, StoredView) else each for each in items]
     records = [each for name in _FEATURES if name in features for each in _FEATURES[name].collections]
     last_ids = [LAST_IDS] if any(each.has_integer_ids for each in resources) else []
     return [*(each.collection for each in resources), *last_ids, *records]

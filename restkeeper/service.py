@@ -23,8 +23,8 @@ from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.migration import Conversion
 from restkeeper.resources.queries import ListRequest
-from restkeeper.resources.representation import StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import StoredView, Views
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.base import Transaction
@@ -52,7 +52,7 @@ started_stores: dict[str, dict[str, str]] = {}
 class Service:
     """The configuration, the store and the other shared parts. `name` is that of the service in its documents.
 
-    `representations` are the items of its collections as they are stored, by the name of the collection, and
+    `stored` are the items of its collections as they are stored, by the name of the collection, and
     `of_features` those that features have beside them, such as keys. `features` has
     the names of the open features; they extend the service by `guard` and `hooks`, and its description by
     `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each read and
@@ -60,8 +60,8 @@ class Service:
     """
 
     config: Config
-    representations: Mapping[str, StoredRepresentation]
-    of_features: Mapping[str, StoredRepresentation]
+    stored: Mapping[str, StoredView]
+    of_features: Mapping[str, StoredView]
     location: Location
     store: Store
     clock: Clock
@@ -78,14 +78,14 @@ class Service:
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The declarations of its collections."""
-        return tuple(each.resource for each in self.representations.values())
+        return tuple(each.resource for each in self.stored.values())
 
     @property
     def default_version(self) -> str:
         """The version of the unversioned paths, or when it is retired, the one to use instead."""
         return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
-    def items_of(self, stored: StoredRepresentation, known: Views | None = None, **options: Any) -> ServedCollection:
+    def items_of(self, stored: StoredView, known: Views | None = None, **options: Any) -> ServedCollection:
         """The items of a collection, as callers see them."""
         return ServedCollection(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
 
@@ -93,7 +93,7 @@ class Service:
     def related(self) -> Mapping[str, ServedCollection]:
         """The items of each collection, and those that they refer to, as they are stored, whoever calls."""
         options = self.store, self.config, Hooks(), self.clock
-        readers = {name: ServedCollection(stored, stored, *options) for name, stored in self.representations.items()}
+        readers = {name: ServedCollection(stored, stored, *options) for name, stored in self.stored.items()}
         for items in readers.values():
             items.relations = relations_of(items, readers.values())
         return readers
@@ -101,10 +101,10 @@ class Service:
     def conversions(self, *, accepts: bool = False) -> list[Conversion]:
         """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
 
-        The representations know then when the others were converted.
+        The views know then when the others were converted.
         """
         found, conversions = self.store.stored(), list[Conversion]()
-        for stored in (*self.representations.values(), *self.of_features.values()):
+        for stored in (*self.stored.values(), *self.of_features.values()):
             stored.changed_at = found[stored.name].converted_at
             former, items, _ = found[stored.name]
             if former < stored.revision.number:
@@ -115,7 +115,7 @@ class Service:
 
     def unserved(self, stored: Mapping[str, StoredState]) -> dict[str, StoredState]:
         """What a store has of collections that no resource serves, of all that is `stored`, by their names."""
-        own = {*self.representations, *RESERVED}
+        own = {*self.stored, *RESERVED}
         return {name: each for name, each in sorted(stored.items()) if name not in own and name[0] != "_"}
 
     def warnings(self) -> Iterator[str]:
@@ -163,11 +163,11 @@ def locate_store(config: Config) -> Location:
 
 def make_service(
     config: Config,
-    representations: Sequence[StoredRepresentation],
+    views: Sequence[StoredView],
     collections: Iterable[Collection],
     name: str = NAME,
     *,
-    of_features: Iterable[StoredRepresentation] = (),
+    of_features: Iterable[StoredView] = (),
     versions: Versions = V1,
     features: Names[str] = (),
     clock: Clock = time,
@@ -176,7 +176,7 @@ def make_service(
 
     Raises ConfigError for an invalid URL, and ValueError for invalid names of collections.
     """
-    require_free_names([each.resource for each in representations])
+    require_free_names([each.resource for each in views])
     location = locate_store(config)
     options = Options(
         synchronous=config.sqlite_synchronous,
@@ -187,11 +187,11 @@ def make_service(
     )
     store = location.store(collections, options)
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
-    guard.scopes |= dict.fromkeys(scope for each in representations for scope in each.revision.scopes)
+    guard.scopes |= dict.fromkeys(scope for each in views for scope in each.revision.scopes)
     served = tuple(versions.served(clock.time()))
     names, hooks = frozenset(features), Hooks(large=one_at_a_time("large bodies", clock))
     lookup = Lookup(store, clock)
-    by_name = {each.name: each for each in representations}
+    by_name = {each.name: each for each in views}
     limits = ItemLimits(*config.item_limits)
 
     def items(transaction: Transaction, call: Call) -> Items:
@@ -201,7 +201,7 @@ def make_service(
 
     hooks.items, hooks.resources = items, {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
-    for each in (*representations, *own.values()):
+    for each in (*views, *own.values()):
         each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
     return Service(config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, name)
 
@@ -266,7 +266,7 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     Nor those of what is embedded in it.
     """
     service = service_of(current_app)
-    private = stored_in(service.representations, collection).of(_reader()).hidden
+    private = stored_in(service.stored, collection).of(_reader()).hidden
     public: Any = {name: value for name, value in item.items() if name not in private}
     for name, relation in service.related[collection].relations.items():
         steps = [name] if relation.is_back or relation.beside else name.split(".")
@@ -300,7 +300,7 @@ def read_item(collection: str, id: str | int) -> dict[str, Any]:
     after a write, it is read as by `items`.
     """
     service = service_of(current_app)
-    stored, items = stored_in(service.representations, collection), current_items.get()
+    stored, items = stored_in(service.stored, collection), current_items.get()
     record = items.record(collection, id) if items else stored.read(service.store, id)
     return cast(dict[str, Any], exactjson.stored(stored.body(record)))
 
@@ -315,7 +315,7 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     if items := current_items.get():
         return iter(items.find(collection, parameters))
     service = service_of(current_app)
-    stored, most = stored_in(service.representations, collection), service.config.page_limit_max
+    stored, most = stored_in(service.stored, collection), service.config.page_limit_max
     related = service.related[collection]
     requested = query_of(stored, parameters, most, related.relations)
     left = requested.query.limit if "limit" in (parameters or {}) else None

@@ -24,7 +24,7 @@ from typing import Any
 from bench.load import run
 from restkeeper.app import stored_collections
 from restkeeper.clock import uuid7
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.storage import open_store
 from tests.cluster import Cluster, running
 from tests.live import HttpResponse, response_of
@@ -160,7 +160,7 @@ def attack_items_beyond_the_limits(cluster: Cluster) -> str:
     paths = []
     for number in range(100):
         item = {"name": "old", "description": None, "attributes": kinds[number % 3]}
-        record = StoredRepresentation(RESOURCE).create(item, id=uuid7(), now=NOW)
+        record = StoredView(RESOURCE).create(item, id=uuid7(), now=NOW)
         if number % 2:
             record = record._replace(fingerprint="other")
         store.write(lambda transaction, record=record: transaction.insert("products", record))

@@ -44,7 +44,7 @@ from restkeeper import (
     exactjson,
 )
 from restkeeper.config import Config
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.programs import resource, two_versions
 from tests.shapes import BRANDS, JOBS, PEOPLE, PRODUCTS
@@ -190,7 +190,7 @@ def test_the_document_has_them(client: FlaskClient, order: Any) -> None:
 
 def test_an_import_keeps_what_is_read_only() -> None:
     """What the service has set is restored as it was; what is computed is computed. Both must be valid."""
-    stored = StoredRepresentation(ORDERS)
+    stored = StoredView(ORDERS)
     sent = {"orderNumber": "A-1", "paid_with": "card", "status": "paid", "count": 9, "label": "x"}
     made = exactjson.loads(stored.restore(sent, id="1", now="2026-01-01T00:00:00.000000Z").body)
     assert [made[name] for name in ("paid_with", "status", "count", "label")] == ["card", "paid", 0, "A-1 × 0"]
@@ -343,7 +343,7 @@ def test_functions_that_lose_a_field_are_found() -> None:
             return {}
 
     with pytest.raises(TypeError, match="what the functions of the schema return is without x"):
-        StoredRepresentation(Resource("things", "thing", Losing)).create({"x": "a"}, id="1", now="")
+        StoredView(Resource("things", "thing", Losing)).create({"x": "a"}, id="1", now="")
 
 
 @pytest.mark.needs("keys", "ownership")

@@ -36,7 +36,7 @@ from restkeeper import (
 )
 from restkeeper.cli.formats import READERS, WRITERS, Columns
 from restkeeper.config import Config
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.test_cli import Run
@@ -169,10 +169,10 @@ class OpenSchema(ItemSchema):
         unknown = INCLUDE
 
 
-def kinds_of(base: type[ItemSchema], **options: fields.Field[Any]) -> StoredRepresentation:
+def kinds_of(base: type[ItemSchema], **options: fields.Field[Any]) -> StoredView:
     """Items with a field of each kind."""
     schema = cast(type[ItemSchema], base.from_dict({**KINDS, **options}, name="KindSchema"))
-    return StoredRepresentation(Resource("kinds", "kind", schema))
+    return StoredView(Resource("kinds", "kind", schema))
 
 
 CLOSED = kinds_of(ItemSchema)
@@ -228,7 +228,7 @@ def sent(*more: str) -> st.SearchStrategy[dict[str, Any]]:
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_an_import_of_an_export_leaves_each_item_as_it_was(
-    shown: StoredRepresentation, file_format: str, sent: st.SearchStrategy[dict[str, Any]], data: st.DataObject
+    shown: StoredView, file_format: str, sent: st.SearchStrategy[dict[str, Any]], data: st.DataObject
 ) -> None:
     """Null, an empty text, and a field that is absent; texts that look like JSON; all kinds of fields."""
     records = [

@@ -15,8 +15,8 @@ from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.queries import OPERATORS
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource, Revision
+from restkeeper.resources.views import StoredView
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Index, Kind
@@ -216,7 +216,7 @@ def faults(client: FlaskClient, name: str, values: list[tuple[str, str | None]])
     """What is not as expected of these values: in a new item, sent again, sent as they were read, and restored."""
     found = []
     service = service_of(client.application)
-    (stored_as,) = [StoredRepresentation(each) for each in service.resources if each.name == path_of(name)]
+    (stored_as,) = [StoredView(each) for each in service.resources if each.name == path_of(name)]
     for sent, stored in values:
         body = {"data": f'{{"x":{sent}}}', "content_type": "application/json"}
         made = client.post(f"/{path_of(name)}", **body)

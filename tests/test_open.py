@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from marshmallow import INCLUDE, fields
 
 from restkeeper import Add, Config, Deprecation, ItemSchema, Rename, Resource, Text, Version, Versions, Whole
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.storage.errors import StoreUnavailable
 from tests.shop import create_app as create_shop
 from tests.shop.open import BOOKS, THINGS, TIMES, BookSchema, NewBookSchema, ThingSchema, create_app
@@ -262,7 +262,7 @@ def test_fingerprints_have_what_matters() -> None:
     found += [of(BookSchema), of(Open, x=Whole(load_default=None, allow_none=True))]
     assert len({*found}) == len(found)
     assert [each.partition("x")[2] for each in found] == ["", "", "", "", "123", "123", ""]
-    assert StoredRepresentation(BOOKS).revision.of_server == ("id",)
+    assert StoredView(BOOKS).revision.of_server == ("id",)
 
 
 @pytest.mark.needs("versions")

@@ -7,7 +7,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.web.preconditions import last_modified
 from tests.clock import SetClock
 from tests.shop import create_app
@@ -104,7 +104,7 @@ def test_if_match_can_be_required() -> None:
 
 
 def changed_at(client: FlaskClient, time: str, id: str = "a") -> str:
-    record = StoredRepresentation(RESOURCE).create({"name": "Lamp"}, id=id, now=time)
+    record = StoredView(RESOURCE).create({"name": "Lamp"}, id=id, now=time)
     store = client.application.extensions["restkeeper"].store
     store.write(lambda transaction: transaction.insert("products", record))
     return f"/products/{id}"

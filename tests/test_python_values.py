@@ -9,11 +9,11 @@ import pytest
 
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.functions import query_of
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.storage.interface import Filter, Op
 from tests.shapes import PRODUCTS
 
-STORED = StoredRepresentation(PRODUCTS)
+STORED = StoredView(PRODUCTS)
 CODE = UUID("01a225ca-e2c4-7c2c-9c08-06ac2a992b4b")
 
 

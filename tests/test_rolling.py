@@ -111,7 +111,7 @@ def test_events_lose_nothing(old: FlaskClient, new: FlaskClient) -> None:
 def test_what_a_program_does_not_know_counts(old: FlaskClient, new: FlaskClient) -> None:
     """The limit of an item's size includes it."""
     where = new.post("/notes", json={"title": "a", "more": {"x": "y" * 100}}).headers["Location"]
-    items = service_of(old.application).representations["notes"]
+    items = service_of(old.application).stored["notes"]
     record, now = stored(old, where), "2026-01-01T00:00:00.000000Z"
     size = len(items.merge(record, {"title": "b"}, now=now).body)
     assert items.merge(record, {"title": "b"}, now=now, limits=ItemLimits(size, 100)).version == 2

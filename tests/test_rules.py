@@ -32,7 +32,7 @@ from restkeeper import (
     read_item,
 )
 from restkeeper.resources import functions
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended
 from tests import stores
@@ -360,9 +360,9 @@ def test_a_function_that_catches_everything_is_called_again(
     things: Resource, monkeypatch: pytest.MonkeyPatch, raises: bool
 ) -> None:
     """When the store asks for it: neither its own problem nor its own item is the response then."""
-    calls, read = [], StoredRepresentation.read
+    calls, read = [], StoredView.read
 
-    def read_once(stored: StoredRepresentation, *arguments: Any, **options: Any) -> Any:
+    def read_once(stored: StoredView, *arguments: Any, **options: Any) -> Any:
         if functions.current_items.get() and len(calls) < 3:
             calls.append(stored.name)
             raise StoreContended("others wait")
@@ -379,7 +379,7 @@ def test_a_function_that_catches_everything_is_called_again(
 
     client = serve(things)
     path = f"/things/{make(client, '/things', mode='old')['id']}"
-    monkeypatch.setattr(StoredRepresentation, "read", read_once)
+    monkeypatch.setattr(StoredView, "read", read_once)
     assert client.post(f"{path}/look").json["mode"] == "older"
     assert len(calls) == 3
 

@@ -17,8 +17,8 @@ from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, BodyTooLarge
 from restkeeper.resources.item import ItemLimits
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.storage.interface import Record
@@ -97,7 +97,7 @@ def test_a_body_of_too_many_values_is_not_parsed(client: FlaskClient, parsed: li
         parsed.clear()
 
 
-PRODUCTS = StoredRepresentation(RESOURCE)
+PRODUCTS = StoredView(RESOURCE)
 
 
 def large(fingerprint: str = "", **attributes: Any) -> Record:

@@ -12,8 +12,8 @@ from marshmallow import ValidationError, fields
 
 from restkeeper import Add, Convert, Index, ItemSchema, Money, Remove, Rename, Resource, Step, Text, Whole, exactjson
 from restkeeper.errors import ValidationFailed
-from restkeeper.features.versions.representations import OlderRepresentation
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.features.versions.older import OlderView
+from restkeeper.resources.views import StoredView, View
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.interface import Record
 from tests.waiting import ANY_TIME
@@ -96,14 +96,14 @@ chains = st.lists(st.sampled_from(list(STEPS)), unique=True).flatmap(
 class Books(NamedTuple):
     """The books after some revisions, and as callers of revision 1 know them."""
 
-    newest: StoredRepresentation
-    older: OlderRepresentation
+    newest: StoredView
+    older: OlderView
     steps: list[Step]
 
 
 def books(revisions: Sequence[Sequence[Step]]) -> Books:
-    newest = StoredRepresentation(Resource("books", "book", BookSchema, upgrades=dict(enumerate(revisions, start=2))))
-    return Books(newest, OlderRepresentation(newest, 1), [step for steps in revisions for step in steps])
+    newest = StoredView(Resource("books", "book", BookSchema, upgrades=dict(enumerate(revisions, start=2))))
+    return Books(newest, OlderView(newest, 1), [step for steps in revisions for step in steps])
 
 
 def values(name: str, field: fields.Field[Any]) -> st.SearchStrategy[Any]:
@@ -133,12 +133,12 @@ def some(schema: type[ItemSchema]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields_of(schema))
 
 
-def shown(representation: Representation, record: Record) -> dict[str, Any]:
+def shown(representation: View, record: Record) -> dict[str, Any]:
     item = exactjson.loads(representation.body(record))
     return {name: value for name, value in item.items() if name not in READ_ONLY}
 
 
-def valid(representation: Representation, sent: dict[str, Any]) -> Record:
+def valid(representation: View, sent: dict[str, Any]) -> Record:
     """A new item; without one the example does not count."""
     try:
         return representation.create(sent, id="a", now=NOW)

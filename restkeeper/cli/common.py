@@ -10,10 +10,10 @@ import click
 from flask import current_app
 
 from restkeeper.errors import Problem
-from restkeeper.features.versions.representations import OlderRepresentation
+from restkeeper.features.versions.older import OlderView
 from restkeeper.resources.call import CHANGE_SECONDS, PROGRAM
 from restkeeper.resources.migration import ConversionRefused
-from restkeeper.resources.representation import Representation
+from restkeeper.resources.views import View
 from restkeeper.resources.writes import until_current
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Store, Transaction
@@ -51,17 +51,17 @@ class Command(click.Command):
             raise click.ClickException(message) from None
 
 
-def items_of(service: Service, name: str, version: str | None, revision: int | None = None) -> Representation:
+def items_of(service: Service, name: str, version: str | None, revision: int | None = None) -> View:
     """A collection as a version of the API shows it, or in a revision; without one, as it is stored. Raises Refused."""
     served = [each.name for each in service.served]
-    if name not in service.representations:
-        raise Refused(f"there is no collection {name!r}; there are {', '.join(service.representations)}")
+    if name not in service.stored:
+        raise Refused(f"there is no collection {name!r}; there are {', '.join(service.stored)}")
     if version not in (None, *served):
         raise Refused(f"there is no version {version!r}; there are {', '.join(served)}")
-    stored = service.representations[name]
+    stored = service.stored[name]
     if revision is not None and revision != stored.revision.number:
         try:
-            return OlderRepresentation(stored, revision)
+            return OlderView(stored, revision)
         except ValueError as error:
             raise Refused(f"--revision: {error}") from None
     return service.hooks.represent(stored, version).of(PROGRAM) if version else stored

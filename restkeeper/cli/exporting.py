@@ -39,7 +39,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     owner that no field shows is $owner.
     """
     service = service_of_app(indexed=False)
-    if name not in service.representations and (found := "; ".join(service.warnings())):
+    if name not in service.stored and (found := "; ".join(service.warnings())):
         raise Refused(f"there is no collection {name!r}; {found}")
     shown = items_of(service, name, version)
     service.store.count(name)  # raises RevisionDiffers
@@ -50,7 +50,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
         raise Refused(f"--bom: is for CSV, not for {file_format}: JSON has no byte order mark (RFC 8259, section 8.1)")
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()
-    stored = service.representations[name]
+    stored = service.stored[name]
     is_hidden = stored.resource.ownership is not Ownership.NONE and not shown.owner_field
     columns = Columns.of(shown, owner=is_hidden)
 

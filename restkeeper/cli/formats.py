@@ -16,7 +16,7 @@ from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject
-from restkeeper.resources.representation import Representation
+from restkeeper.resources.views import View
 
 FILE_FORMATS = ("ndjson", "json", "csv")
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets
@@ -39,7 +39,7 @@ class Columns(NamedTuple):
     texts: Set[str]
 
     @classmethod
-    def of(cls, shown: Representation, *, owner: bool = False) -> Self:
+    def of(cls, shown: View, *, owner: bool = False) -> Self:
         """Those of items as they are `shown`, with the `owner` beside them."""
         more = (OWNER_MEMBER,) * owner
         return cls(shown.name, (*shown.names, *more), shown.texts.union(more))

@@ -19,7 +19,7 @@ from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.references import missing_reference, required_by
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.resources.writes import duplicate_of_function, until_current
 from restkeeper.schemas.fields import Refers
 from restkeeper.service import Service
@@ -227,7 +227,7 @@ class _Import:
 
 def _insert(service: Service, imports: Sequence[_Import], waiting: _Waiting) -> None:
     """Insert the items of all files. Raises ClickException for a bad one, without --skip-bad."""
-    order = _referred_first(service.representations)
+    order = _referred_first(service.stored)
     try:
         for each in sorted(imports, key=lambda each: order.index(each.stored.name)):
             each.insert()
@@ -275,7 +275,7 @@ def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]], hint
     referring: dict[tuple[str, str], list[tuple[int, Refers, str | int, str]]] = {}
     for number, (each, item) in enumerate(waiting):
         for field, id, pointer in required_by(each.stored, item.record):
-            key = field.to, service.representations[field.to].resource.key(id)
+            key = field.to, service.stored[field.to].resource.key(id)
             referring.setdefault(key, []).append((number, field, id, pointer))
     gone = [key for key in referring if not left[key] and not _is_there(service, *key)]
     while gone:
@@ -283,7 +283,7 @@ def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]], hint
             if number not in bad:
                 bad.add(number)
                 each, item = waiting[number]
-                refusal = missing_reference(service.representations[field.to].resource, id, pointer, item.record)
+                refusal = missing_reference(service.stored[field.to].resource, id, pointer, item.record)
                 refusal.detail += hint
                 each.settle(item, refusal)
                 left[key := keys[number]] -= 1
@@ -318,17 +318,17 @@ def _write(service: Service, work: Callable[[Transaction], Any], deadline: float
     return service.store.write(work, deadline=deadline)
 
 
-def _referred_first(representations: Mapping[str, StoredRepresentation]) -> list[str]:
+def _referred_first(collections: Mapping[str, StoredView]) -> list[str]:
     """The collections, each after those that its items refer to, but for circles."""
     order, seen = list[str](), set[str]()
 
     def visit(name: str) -> None:
         if name not in seen:
             seen.add(name)
-            for field in representations[name].revision.references.values():
+            for field in collections[name].revision.references.values():
                 visit(field.to)
             order.append(name)
 
-    for name in representations:
+    for name in collections:
         visit(name)
     return order

@@ -29,8 +29,8 @@ from restkeeper.errors import (
 )
 from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.resources.item import ItemLimits
-from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership
+from restkeeper.resources.views import View
 from restkeeper.schemas.fields import Owner
 from restkeeper.schemas.item import GIVEN_ID, READ_ONLY
 from restkeeper.schemas.prepared import fields_of
@@ -73,10 +73,8 @@ class Lines:
     The items to be written are in a temporary file.
     """
 
-    def __init__(
-        self, service: Service, shown: Representation, source: IO[bytes], stack: ExitStack, options: Options
-    ) -> None:
-        self.stored = service.representations[shown.name]
+    def __init__(self, service: Service, shown: View, source: IO[bytes], stack: ExitStack, options: Options) -> None:
+        self.stored = service.stored[shown.name]
         self.options = options
         self._service, self._shown, self._source = service, shown, source
         self._is_owned = self.stored.resource.ownership is not Ownership.NONE

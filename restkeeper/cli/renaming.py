@@ -33,7 +33,7 @@ def rename(old: str, new: str) -> None:
     """
     service = service_of_app(creates=True)
     service.location.require()
-    if (stored := service.representations.get(new)) is None:
+    if (stored := service.stored.get(new)) is None:
         raise Refused(f"no resource serves {new!r}: let one do so, and none {old!r}, before this command")
     with service.location.alone(service.clock) as store:
         states = stored_states(store.database)

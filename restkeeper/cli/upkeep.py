@@ -112,7 +112,7 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         click.echo(f"{each.name}: all items have revision {each.revision} now")
     for name in store.tidy():
         click.echo(f"deleted the index {name}, which is not declared any more")
-    for items in service.representations.values() if forget else ():
+    for items in service.stored.values() if forget else ():
         oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.versions)
         shorten = partial(shortened, oldest=oldest)
         stale = (record.id for record in store.scan(items.name) if shorten(record) != record)

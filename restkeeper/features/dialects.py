@@ -36,7 +36,7 @@ from restkeeper.exactjson import JsonObject
 from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.resources.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
-from restkeeper.resources.representation import Representation
+from restkeeper.resources.views import View
 from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of
 from restkeeper.web import current_request
@@ -86,8 +86,8 @@ def install(app: Application, service: Service) -> None:
     service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
 
 
-def translate(representation: Representation, most: int) -> None:
-    """Translate the query of the current request, which is for items in this representation.
+def translate(view: View, most: int) -> None:
+    """Translate the query of the current request, which is for items in this view.
 
     `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, which has
     one of their parameters or operators, has all items up to that number, as in json-server, unless it has a limit or
@@ -98,14 +98,14 @@ def translate(representation: Representation, most: int) -> None:
     if not (query := current_request().environ.get("QUERY_STRING")) or not _DIALECT.search(query):
         return
     pairs = [(_ELEMENT.sub("", name), value) for name, value in request.args.items(multi=True)]
-    ours, theirs = _split(pairs, representation)
-    ours = [(_with_operator(name, representation), value) for name, value in ours]
+    ours, theirs = _split(pairs, view)
+    ours = [(_with_operator(name, view), value) for name, value in ours]
     is_theirs = bool(theirs) or any(pair not in pairs for pair in ours)
-    ours += _filters(_json(theirs, "filter") if "filter" in theirs else {}, representation)
+    ours += _filters(_json(theirs, "filter") if "filter" in theirs else {}, view)
     if "_where" in theirs:
-        if "or" not in representation.queryable.reserved:
+        if "or" not in view.queryable.reserved:
             raise _fault("_where", "cannot be used here: this list has a field called or")
-        ours += _conditions(_clauses(_json(theirs, "_where")), representation, {name for name, _ in ours})
+        ours += _conditions(_clauses(_json(theirs, "_where")), view, {name for name, _ in ours})
     is_paged = bool(stretch := dict(_stretch(theirs)))
     if stretch.get("offset") == 0 and "limit" not in stretch:
         del stretch["offset"]  # a page from the first item can end early, and have a next one by cursor
@@ -113,7 +113,7 @@ def translate(representation: Representation, most: int) -> None:
         stretch["limit"] = most
     if is_paged:
         offset, limit = stretch.get("offset", 0), stretch.get("limit", 0)
-        name = representation.name if "range" in theirs else ""
+        name = view.name if "range" in theirs else ""
         after_this_request(lambda response: _with_total(response, offset, limit, name))
         if "_per_page" in theirs:
             after_this_request(lambda response: _in_envelope(response, offset // max(limit, 1) + 1, limit))
@@ -121,18 +121,18 @@ def translate(representation: Representation, most: int) -> None:
     request.args = ImmutableMultiDict([*ours, *_sort(theirs), *_embed(theirs), *numbers])
 
 
-def _nothing(representation: Representation) -> Filter:
+def _nothing(view: View) -> Filter:
     """A filter that finds no items: no text sorts before the empty one, and no integer id is below 0."""
-    fields = representation.queryable.fields
+    fields = view.queryable.fields
     return ("id[lt]", "0" if "id" in fields and fields["id"].kind is Kind.SERIAL else "")
 
 
-def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> tuple[Pairs, dict[str, str]]:
+def _split(pairs: Iterable[tuple[str, str]], view: View) -> tuple[Pairs, dict[str, str]]:
     """The parameters that stay, and those to translate."""
     ours: Pairs = []
     theirs: dict[str, str] = {}
     for name, value in pairs:
-        underscored = name in _UNDERSCORED and name not in representation.names
+        underscored = name in _UNDERSCORED and name not in view.names
         if name in _RELATIONS and underscored:
             ours.append(("embed", value))
         elif not underscored and not value.startswith(_IN_JSON.get(name, ())):
@@ -146,15 +146,15 @@ def _split(pairs: Iterable[tuple[str, str]], representation: Representation) -> 
     return ours, theirs
 
 
-def _with_operator(name: str, representation: Representation) -> str:
+def _with_operator(name: str, view: View) -> str:
     """`price_gte` and `price:gte` as `price[gte]`, unless a field has that very name. A refused field is still one.
 
     Names such as `opt_in` are so frequent that an undeclared one is no `opt` with an operator.
     """
-    if (parts := _OPERATOR.fullmatch(name)) and name not in representation.names:
-        root, queryable = root_of(parts[1]), representation.queryable
+    if (parts := _OPERATOR.fullmatch(name)) and name not in view.names:
+        root, queryable = root_of(parts[1]), view.queryable
         is_free = queryable.is_open and parts[2] != "in"
-        if is_free or root in representation.names or root in queryable.refused:
+        if is_free or root in view.names or root in queryable.refused:
             return f"{parts[1]}[{parts[2] or ('in' if parts[3] == 'in' else _OPERATORS[parts[3]])}]"
     return name
 
@@ -244,7 +244,7 @@ def _embed(theirs: Given) -> Iterator[tuple[str, str]]:
         yield "embed", name
 
 
-def _filters(filters: JsonObject, known: Representation, path: str = "", depth: int = MOST_NESTED) -> Iterator[Filter]:
+def _filters(filters: JsonObject, known: View, path: str = "", depth: int = MOST_NESTED) -> Iterator[Filter]:
     """A list of values matches items with any of them, an empty one none; an object has what is inside a field."""
     if not depth:
         raise _fault("filter", f"has more than {MOST_NESTED} objects inside each other")
@@ -301,7 +301,7 @@ def _term(parameter: str, name: str, value: Any) -> Filter:
     return name, value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _conditions(clauses: Iterable[Clause], known: Representation, used: set[str]) -> Iterator[Filter]:
+def _conditions(clauses: Iterable[Clause], known: View, used: set[str]) -> Iterator[Filter]:
     """Parameters that all hold. One that is given again would mean either value: so it is an alternative to itself."""
     for clause in clauses:
         if len(clause) == 1 and clause[0][0] not in used and clause[0][0].replace("[eq]", "") not in used:

@@ -12,8 +12,8 @@ from marshmallow import Schema
 
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.resources.call import Call, Caller
-from restkeeper.resources.representation import Representation, StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged
 from restkeeper.storage.interface import Record
@@ -36,16 +36,14 @@ class Change(NamedTuple):
     A migration to a new schema, or a note beside the item, is no change: the version stays.
     """
 
-    representation: StoredRepresentation
+    stored: StoredView
     before: Record | None
     after: Record | None
     at: str
     call: Call
 
     @classmethod
-    def now(
-        cls, stored: StoredRepresentation, before: Record | None, after: Record | None, clock: Clock, call: Call
-    ) -> "Change":
+    def now(cls, stored: StoredView, before: Record | None, after: Record | None, clock: Clock, call: Call) -> "Change":
         """A change at the time that the item has after it; a deletion is at this moment."""
         at = after.updated_at if after else time_after(before.updated_at if before else "", rfc3339(clock.time()))
         return cls(stored, before, after, at, call)
@@ -131,8 +129,8 @@ class Hooks:
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
     access: Callable[[Resource], Access] = lambda resource: Access()
-    before_read: list[Callable[[Representation, int], None]] = field(default_factory=list)
-    represent: Callable[[StoredRepresentation, str], Views] = lambda stored, version: stored
+    before_read: list[Callable[[View, int], None]] = field(default_factory=list)
+    represent: Callable[[StoredView, str], Views] = lambda stored, version: stored
     items: Callable[[Transaction, Call], Any] = lambda transaction, call: None
     dependents: Callable[[], Collection[str]] = lambda: ()
     described: Callable[[Any], Any] = lambda app: app
@@ -153,7 +151,7 @@ class Hooks:
         Raises DuplicateValue, RevisionDiffers, and RecordNotFound for an item that is not there;
         RecordChanged for a singleton that is stored since it was read.
         """
-        name, after = change.representation.name, change.after
+        name, after = change.stored.name, change.after
         if after is None:
             transaction.delete(name, change.record.id)
         elif change.before is None:

@@ -13,8 +13,8 @@ from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller
 from restkeeper.resources.changes import Access
-from restkeeper.resources.representation import Representation, StoredRepresentation, Views
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.schemas.fields import Owner, Refers
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort
@@ -27,7 +27,7 @@ class Embeddable(Protocol):
 
     name: str
     resource: Resource
-    stored: StoredRepresentation
+    stored: StoredView
     views: Views
     store: Store
     access: Access
@@ -35,7 +35,7 @@ class Embeddable(Protocol):
     page_bytes: int
 
     @property
-    def whole(self) -> Representation:
+    def whole(self) -> View:
         """The items for callers who may read every field."""
 
 

@@ -3,7 +3,7 @@
 from restkeeper import exactjson
 from restkeeper.resources.evolution import revision_of
 from restkeeper.resources.item import ItemForm
-from restkeeper.resources.representation import Representation
+from restkeeper.resources.views import View
 from restkeeper.storage.interface import Record
 
 
@@ -25,7 +25,7 @@ def converted(form: ItemForm, record: Record, *, anew: bool = True) -> Record:
     return form.with_members(record._replace(removed=removed), {**members, **of_server}, computed)
 
 
-def former_body(view: Representation, record: Record) -> bytes:
+def former_body(view: View, record: Record) -> bytes:
     """The representation of a record of any revision that there are steps from, as that of an event can be.
 
     Raises Untranslatable, and RevisionDiffers for a later revision than the newest one.

@@ -19,7 +19,7 @@ from restkeeper.resources.call import Call
 from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
 from restkeeper.resources.queries import ListRequest, parse
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN
 from restkeeper.storage.base import Transaction
@@ -72,7 +72,7 @@ class Items:
     def __init__(
         self,
         transaction: Transaction,
-        representations: Mapping[str, StoredRepresentation],
+        collections: Mapping[str, StoredView],
         hooks: Hooks,
         limits: ItemLimits,
         clock: Clock,
@@ -80,7 +80,7 @@ class Items:
     ) -> None:
         self._transaction = transaction
         self.call = call
-        self._representations = representations
+        self._collections = collections
         self._hooks = hooks
         self.limits = limits
         self._clock = clock
@@ -170,9 +170,7 @@ class Items:
                 self.failure = self.failure or error
             raise
 
-    def apply(
-        self, stored: StoredRepresentation, before: Record | None, after: Record | None, *, bounded: bool = True
-    ) -> Record:
+    def apply(self, stored: StoredView, before: Record | None, after: Record | None, *, bounded: bool = True) -> Record:
         """Write an item as one of the changes that may follow one of a request; return it as it is, or last was.
 
         If it is not `bounded`, it can be larger than an item that callers send.
@@ -221,7 +219,7 @@ class Items:
         except RecordNotFound:
             raise Conflict(f"{collection}: there is no item {shortened(str(id))!r}") from None
 
-    def _query(self, collection: str, parameters: Mapping[str, Any] | None) -> tuple[StoredRepresentation, Query]:
+    def _query(self, collection: str, parameters: Mapping[str, Any] | None) -> tuple[StoredView, Query]:
         """Raises ValueError for wrong parameters: they are the function's, and no fault of the caller."""
         stored = self._stored(collection)
         try:
@@ -229,7 +227,7 @@ class Items:
         except InvalidQuery as error:
             raise ValueError(f"{collection}: items.find and items.count: {error.detail}") from None
 
-    def _search(self, stored: StoredRepresentation, query: Query, search: Callable[..., T]) -> T:
+    def _search(self, stored: StoredView, query: Query, search: Callable[..., T]) -> T:
         """What `search` returns, when nobody else changes items of the collection any more.
 
         Raises ValueError for what no index answers, and SearchTooLong: all others wait for it.
@@ -265,21 +263,21 @@ class Items:
         message = "%s: items.find or items.count took %.2f s, for which others wait, by %s: %s. Plan: %s"
         _log.warning(message, collection, seconds, form or "id", remedy, plan)
 
-    def _stored(self, collection: str) -> StoredRepresentation:
+    def _stored(self, collection: str) -> StoredView:
         if not self.functions:
             raise RuntimeError("the transaction has ended: items are for the function that they were given to")
-        return self._representations.get(collection) or stored_in(self._representations, collection)
+        return self._collections.get(collection) or stored_in(self._collections, collection)
 
 
-def stored_in(representations: Mapping[str, StoredRepresentation], collection: str) -> StoredRepresentation:
+def stored_in(collections: Mapping[str, StoredView], collection: str) -> StoredView:
     """A collection by its name. Raises ValueError if there is none."""
-    if (stored := representations.get(collection)) is None:
-        raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(representations)}")
+    if (stored := collections.get(collection)) is None:
+        raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(collections)}")
     return stored
 
 
 def query_of(
-    stored: StoredRepresentation,
+    stored: StoredView,
     parameters: Mapping[str, Any] | None,
     limit: int,
     related: Names[str] | None = None,
@@ -344,7 +342,7 @@ def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: I
 
 def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
-    stored, before, after = change.representation, change.before, change.after
+    stored, before, after = change.stored, change.before, change.after
     if not (functions := stored.resource.functions.get(f"after {WRITES[change.kind]}")):
         return
     if after:
@@ -356,7 +354,7 @@ def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
             invoke(items, function, *shown, items, target=(stored.name, change.record.id))
 
 
-def current_records(transaction: Transaction, stored: StoredRepresentation, records: Iterable[Record]) -> list[Record]:
+def current_records(transaction: Transaction, stored: StoredView, records: Iterable[Record]) -> list[Record]:
     """New items as functions of the service have left them. Raises Conflict if they have deleted one of them."""
     written = transaction.items.written
     changes = ((record, written.get((stored.name, record.id))) for record in records)
@@ -405,7 +403,7 @@ def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tu
 
 
 def changed_item(
-    items: Items, function: Callable[..., Any], stored: StoredRepresentation, record: Record, *more: Any
+    items: Items, function: Callable[..., Any], stored: StoredView, record: Record, *more: Any
 ) -> JsonObject | None:
     """What a function of the service makes of an item, which it gets with `more`; None if it changes nothing.
 
@@ -428,7 +426,7 @@ def changed_item(
 
 
 def changed_record(
-    items: Items, function: Callable[..., Any], stored: StoredRepresentation, before: Record, *more: Any
+    items: Items, function: Callable[..., Any], stored: StoredView, before: Record, *more: Any
 ) -> Record:
     """A stored item as a function changes it, see `changed_item`.
 
@@ -453,7 +451,7 @@ def _require_owner(function: Callable[..., Any], owner: Any) -> None:
 def accepted_record(
     items: Items,
     function: Callable[..., Any],
-    stored: StoredRepresentation,
+    stored: StoredView,
     write: Callable[[JsonObject], Record],
     item: JsonObject,
     former: Record | None = None,
@@ -484,7 +482,7 @@ def accepted_record(
     raise mistake_of(function, f"sets what {stored.name} cannot store: {shown}")
 
 
-def _refused(stored: StoredRepresentation, error: Exception, item: JsonObject) -> dict[str, str]:
+def _refused(stored: StoredView, error: Exception, item: JsonObject) -> dict[str, str]:
     """What is wrong in an item, each with the field and its value; and as the log has it, without private values."""
     if isinstance(error, ValidationFailed):
         faults = error.members.get("errors", ())
@@ -538,11 +536,11 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
-def item_of(stored: StoredRepresentation, record: Record) -> JsonObject:
+def item_of(stored: StoredView, record: Record) -> JsonObject:
     """The item of a record, as it is stored."""
     return cast(JsonObject, exactjson.stored(stored.body(record)))
 
 
-def without_server_fields(stored: StoredRepresentation, item: Any) -> JsonObject:
+def without_server_fields(stored: StoredView, item: Any) -> JsonObject:
     """What a function sets, without the fields that the server sets."""
     return {name: value for name, value in item.items() if name not in stored.revision.of_server}

@@ -196,7 +196,7 @@ class ItemForm:
         return self._next(record, members, text, now=now, limits=NO_LIMITS)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """See `Representation.merge`.
+        """See `View.merge`.
 
         What the patch does not name is not made into values before it is clear that all of it together is no larger
         than an item may be.

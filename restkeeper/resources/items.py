@@ -16,9 +16,9 @@ from restkeeper.resources.changes import Answer, Hooks
 from restkeeper.resources.embedding import Relation, with_related
 from restkeeper.resources.item import ItemLimits, digest
 from restkeeper.resources.queries import MAX_VALUES, Arguments, ListRequest, parse, parse_item
-from restkeeper.resources.representation import Representation, StoredRepresentation, Views
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.rights import Rights
+from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort, root_of
 
@@ -49,7 +49,7 @@ class ServedCollection:
     can be embedded, and in lists of other collections. `apply` stores a change, by default as `Hooks.apply`.
     """
 
-    stored: StoredRepresentation
+    stored: StoredView
     views: Views
     store: Store
     config: Config
@@ -81,7 +81,7 @@ class ServedCollection:
         return rights if rights.are_asked else None
 
     @property
-    def whole(self) -> Representation:
+    def whole(self) -> View:
         """The items as they are now for callers who may read every field."""
         return self.views.of(EVERYBODY)
 

@@ -6,7 +6,7 @@ from restkeeper import exactjson
 from restkeeper.errors import shortened
 from restkeeper.resources.evolution import Add, Rename, Untranslatable, revision_of
 from restkeeper.resources.former import converted, former_body
-from restkeeper.resources.representation import Representation, StoredRepresentation
+from restkeeper.resources.views import StoredView, View
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
 from restkeeper.storage.interface import Record
@@ -27,9 +27,7 @@ class Conversion:
     What one of these shows must stay, unless it `accepts` that.
     """
 
-    def __init__(
-        self, stored: StoredRepresentation, shown: Mapping[str, Representation], former: int, items: int, accepts: bool
-    ) -> None:
+    def __init__(self, stored: StoredView, shown: Mapping[str, View], former: int, items: int, accepts: bool) -> None:
         self.stored, self._shown, self._accepts = stored, shown, accepts
         self.name, self.revision, self.former, self.items = stored.name, stored.revision.number, former, items
         self.refused, self.listed, self.would_differ = 0, list[str](), False

@@ -19,8 +19,8 @@ from restkeeper.resources.functions import (
     without_server_fields,
 )
 from restkeeper.resources.item import NO_LIMITS
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Ownership, Resource, references_in
+from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -40,15 +40,15 @@ class References:
     Raises ValueError for one to a collection that does not exist, or whose rule cannot work.
     """
 
-    def __init__(self, representations: Mapping[str, StoredRepresentation], hooks: Hooks) -> None:
+    def __init__(self, collections: Mapping[str, StoredView], hooks: Hooks) -> None:
         self._hooks = hooks
-        self._resources = {name: stored.resource for name, stored in representations.items()}
-        self._to: dict[str, list[tuple[StoredRepresentation, str, str]]] = {}
+        self._resources = {name: stored.resource for name, stored in collections.items()}
+        self._to: dict[str, list[tuple[StoredView, str, str]]] = {}
         self._private: dict[str, Access | None] = {
             name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
-            for name, stored in representations.items()
+            for name, stored in collections.items()
         }
-        for name, stored in representations.items():
+        for name, stored in collections.items():
             definitions = stored.revision.definitions.values()
             for path, field in stored.revision.followed.items():
                 self._require_target(where := f"{name}.{path}", field)
@@ -81,7 +81,7 @@ class References:
         Raises Conflict for too many in the transaction of a request, unless it is not `bounded`, as the data of a test.
         For a deletion, raises what `follow` would raise only after many changes: StillReferenced, Conflict, Forbidden.
         """
-        name, after = change.representation.name, change.after
+        name, after = change.stored.name, change.after
         if after is None:
             items = self._hooks.items(transaction, change.call)
             if name in self._to and not items.deletions:  # else `follow` asks, for many together
@@ -90,7 +90,7 @@ class References:
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
-        for field, pointers in added_references(change.representation, before, after.body):
+        for field, pointers in added_references(change.stored, before, after.body):
             if isinstance(field, WeakReference):
                 continue
             key = self._resources[field.to].key
@@ -99,7 +99,7 @@ class References:
                 self._hooks.items(transaction, change.call).add_references(len(new))
             wanted[field.to] = new | wanted.get(field.to, {})
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
-            self._require(transaction, change.call, to, dict(sorted(ids.items())), after, change.representation)
+            self._require(transaction, change.call, to, dict(sorted(ids.items())), after, change.stored)
 
     def check_body(self, transaction: Transaction, call: Call, schema: Schema, loaded: Any) -> None:
         """Require what the body of an action refers to, as its schema has `loaded` it. Raises ValidationFailed."""
@@ -125,7 +125,7 @@ class References:
         to: str,
         new: Mapping[str, tuple[str | int, str]],
         of: object,
-        stored: StoredRepresentation | None = None,
+        stored: StoredView | None = None,
     ) -> None:
         """Require what `of` newly refers to in a collection: by id in the store, each as it is sent, and where.
 
@@ -174,7 +174,7 @@ class References:
         Raises StillReferenced, Conflict and Forbidden for this and all that would follow, as far as ids show it.
         """
         levels, below = list[list[_Referrers]](), _ids_by_collection([change])
-        gone, cleared = {(change.representation.name, change.record.id)}, 0
+        gone, cleared = {(change.stored.name, change.record.id)}, 0
         while below:
             level, below = below, {}
             levels.append([])
@@ -258,7 +258,7 @@ class _Referrers(NamedTuple):
     The rule is that of the field, or "chosen": the request deletes them, where it would be "null".
     """
 
-    stored: StoredRepresentation
+    stored: StoredView
     path: str
     rule: str
     to: Set[str | int]
@@ -280,13 +280,11 @@ def _ids_by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
     """The ids of items, by their collections."""
     ids: dict[str, list[str]] = {}
     for change in changes:
-        ids.setdefault(change.representation.name, []).append(change.record.id)
+        ids.setdefault(change.stored.name, []).append(change.record.id)
     return ids
 
 
-def added_references(
-    stored: StoredRepresentation, before: bytes, after: bytes
-) -> Iterator[tuple[Refers, dict[str | int, str]]]:
+def added_references(stored: StoredView, before: bytes, after: bytes) -> Iterator[tuple[Refers, dict[str | int, str]]]:
     """What the JSON of an item refers to `after` a change and did not before: by field, each id with its pointer."""
     if not (references := stored.revision.references):
         return
@@ -296,7 +294,7 @@ def added_references(
         yield field, {id: pointer for pointer, id in _ids_at(has, path) if id not in former}
 
 
-def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
+def required_by(stored: StoredView, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
     """What an item refers to: the field, the id, and its JSON Pointer."""
     item = exactjson.stored(record.body)
     for path, field in stored.revision.references.items():
@@ -304,7 +302,7 @@ def required_by(stored: StoredRepresentation, record: Record) -> Iterator[tuple[
             yield field, id, pointer
 
 
-def number_of_references(stored: StoredRepresentation, record: Record) -> int:
+def number_of_references(stored: StoredView, record: Record) -> int:
     """How many items must exist for a new one."""
     of_fields = added_references(stored, b"{}", record.body)
     return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))

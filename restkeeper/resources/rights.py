@@ -14,8 +14,8 @@ from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.changes import Access
 from restkeeper.resources.references import added_references
-from restkeeper.resources.representation import Representation, StoredRepresentation
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import StoredView, View
 from restkeeper.schemas.fields import Status
 from restkeeper.storage.interface import Record
 
@@ -23,7 +23,7 @@ from restkeeper.storage.interface import Record
 class Rights:
     """The rights to set the fields of a collection's items."""
 
-    def __init__(self, stored: StoredRepresentation, access: Access, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, stored: StoredView, access: Access, resources: Mapping[str, Resource]) -> None:
         own = stored.revision
         self._stored, self._access, self._owner = stored, access, own.definitions.get(own.owner)
         to = {field.to for field in own.references.values()} - {stored.name}  # who writes items knows those beside them
@@ -37,7 +37,7 @@ class Rights:
         return bool(self._owner or self._scopes or self._states)
 
     def permit(
-        self, caller: Caller, view: Representation, sent: JsonObject, before: Record | None, make: Callable[[], Record]
+        self, caller: Caller, view: View, sent: JsonObject, before: Record | None, make: Callable[[], Record]
     ) -> Record:
         """The item that `make` makes of what was sent, and of the one `before`, if there is one.
 
@@ -56,7 +56,7 @@ class Rights:
         self._require_states(caller, view, had, after.body, None if before else sent)
         return after
 
-    def _require_owner(self, caller: Caller, view: Representation, sent: JsonObject, before: Record | None) -> None:
+    def _require_owner(self, caller: Caller, view: View, sent: JsonObject, before: Record | None) -> None:
         """Raises Forbidden for another owner, but for a field that is locked, before anything else is said."""
         known = view.owner_field
         if self._owner and known and known in sent and view.locked.keys().isdisjoint(sent):
@@ -65,7 +65,7 @@ class Rights:
                 if before is None or owner != before.owner:
                     self._access.require_owner(caller, owner)
 
-    def _require_readable(self, caller: Caller, view: Representation, had: bytes, has: bytes) -> None:
+    def _require_readable(self, caller: Caller, view: View, had: bytes, has: bytes) -> None:
         """Raises Forbidden for a reference to items that the caller may not read: which there are, is private."""
         if not (unreadable := {name: scope for name, scope in self._scopes.items() if not caller.may(scope)}):
             return
@@ -74,9 +74,7 @@ class Rights:
                 known = view.known_fault({"pointer": next(iter(new.values())), "detail": ""})
                 raise lacking(unreadable[field.to], f"a new reference in {known['pointer'].removeprefix('#/')}")
 
-    def _require_states(
-        self, caller: Caller, view: Representation, had: bytes, has: bytes, new: JsonObject | None
-    ) -> None:
+    def _require_states(self, caller: Caller, view: View, had: bytes, has: bytes, new: JsonObject | None) -> None:
         """Raises Forbidden or IllegalTransition for a state; a `new` item may have one that was not sent."""
         before, after = (exactjson.cut(body) if self._states else {} for body in (had, has))
         for name, lifecycle in self._states.items():

@@ -18,7 +18,7 @@ from werkzeug.datastructures import Headers
 
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, Unavailable
-from restkeeper.features.events.types import OF_SERVICE, EventRepresentations, contribution_of, enveloped, known_types
+from restkeeper.features.events.types import OF_SERVICE, EventViews, contribution_of, enveloped, known_types
 from restkeeper.parsing import whole
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, KNOWN, lacking
@@ -93,7 +93,7 @@ def install(app: Application, service: Service) -> None:
 
 def record_event(transaction: Transaction, change: Change) -> None:
     """Record the event of a change, if its collection has events."""
-    resource, record = change.representation.resource, change.record
+    resource, record = change.stored.resource, change.record
     if not resource.events:
         return
     type, before = f"{resource.singular}.{change.kind}", change.before
@@ -191,7 +191,7 @@ class EventHandlers:
     name = "events"
 
     def __init__(self, service: Service, version: str) -> None:
-        self._representations = EventRepresentations(service, version)
+        self._views = EventViews(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
         self._access = {each.name: service.hooks.access(each) for each in resources}
         self._keys = {each.name: each.key for each in resources}
@@ -230,17 +230,17 @@ class EventHandlers:
         except EventsExpired as error:
             link = _link(error.resume)
             raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
-        # Events never change: the ends of the page, its filter and its representations identify it.
+        # Events never change: the ends of the page, its filter and its views identify it.
         first = page.events[0].id if page.events else ""
         call = current_call()
-        shown = self._representations.fingerprint(call.caller)
+        shown = self._views.fingerprint(call.caller)
         identity = repr((first, page.last, len(page.events), event_filter, shown))
         tag = blake2b(identity.encode(), digest_size=12).hexdigest()
         call.conditions.require(tag, reads=True)
         headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last))]
         if call.conditions.are_held(tag):
             return Reply(b"", 304, headers=Headers(headers))
-        converted = [self._representations.converted(event, call.caller) for event in page.events]
+        converted = [self._views.converted(event, call.caller) for event in page.events]
         body = b"[" + b",".join(map(enveloped, converted)) + b"]"
         headers += [("Content-Type", JSON), ("Content-Length", str(len(body)))]
         return Reply([body], headers=Headers(headers))

@@ -43,16 +43,16 @@ def enveloped(event: StoredEvent) -> bytes:
     return head.encode() + event.data + b"}"
 
 
-class EventRepresentations:
+class EventViews:
     """The data of events as a version of the API has them: an event is stored in the form of its time."""
 
     def __init__(self, service: Service, version: str) -> None:
-        stored = [each for each in service.representations.values() if each.resource.events]
+        stored = [each for each in service.stored.values() if each.resource.events]
         self._views = {each.name: service.hooks.represent(each, version) for each in stored}
         self._oldest = {each.name: each.resource.oldest for each in stored}  # the steps from earlier ones are gone
 
     def fingerprint(self, caller: Caller) -> str:
-        """A text that changes with the representation of any of them."""
+        """A text that changes with the view of any of them."""
         return ",".join([views.of(caller).fingerprint for views in self._views.values()])
 
     def converted(self, event: StoredEvent, caller: Caller) -> StoredEvent:
@@ -64,18 +64,18 @@ class EventRepresentations:
         """
         if (views := self._views.get(event.collection)) is None:
             return unshown(event)
-        representation = views.of(caller)
+        view = views.of(caller)
         if event.is_for_former_owner:
-            return event._replace(data=representation.show(event.data, (representation.schema.id_name,)))
+            return event._replace(data=view.show(event.data, (view.schema.id_name,)))
         with suppress(Untranslatable):
             if revision_of(event.fingerprint) >= self._oldest[event.collection]:
                 record = Record("", 0, event.at, event.fingerprint, event.data, event.owner, event.removed)
-                return event._replace(data=former_body(representation, record))
-        return event._replace(data=representation.show(event.data, {*READ_ONLY}.intersection(representation.names)))
+                return event._replace(data=former_body(view, record))
+        return event._replace(data=view.show(event.data, {*READ_ONLY}.intersection(view.names)))
 
 
 def unshown(event: StoredEvent) -> StoredEvent:
-    """An event that no representation shows. Of an item it has the id alone: nobody knows which fields are private.
+    """An event that no view shows. Of an item it has the id alone: nobody knows which fields are private.
 
     Those of the service itself have their data.
     """

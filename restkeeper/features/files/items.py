@@ -13,8 +13,8 @@ from restkeeper.clock import time_after
 from restkeeper.exactjson import Buffer, JsonObject, fault, listed, require_none
 from restkeeper.features.files.reading import id_of, is_equal, key_of
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource, Revision
+from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.storage.interface import Field, Kind, Record
 
@@ -22,7 +22,7 @@ NONE = (None, "")  # ids that an item is sent without
 LONGEST_ID = 2000  # bytes in JSON of one that is sent: escaped, it has room in a path, and in a field of a response
 
 
-class FileItems(StoredRepresentation):
+class FileItems(StoredView):
     """The items of a collection, or the singleton. If no schema says what they have, they have what is sent.
 
     An id in what replaces an item, or is merged into it, is ignored. A new item that is sent without an id has it

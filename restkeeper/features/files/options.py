@@ -20,7 +20,7 @@ from restkeeper.features.files.file import EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
 from restkeeper.resources.call import KNOWN, lacking
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
@@ -206,7 +206,7 @@ def _whole(service: Service, arrays: Mapping[str, Buffer]) -> Callable[[], Respo
 def _texts(service: Service, arrays: Mapping[str, Buffer]) -> Iterator[bytes]:
     """The parts of an object of all items: a page of them is in memory at a time."""
     before = b"{"
-    for stored in service.representations.values():
+    for stored in service.stored.values():
         name, pages = stored.resource.public_name, _pages(service, stored)
         if stored.resource.singleton:
             (bodies,) = pages
@@ -223,7 +223,7 @@ def _texts(service: Service, arrays: Mapping[str, Buffer]) -> Iterator[bytes]:
     yield b"}" if before == b"," else b"{}"
 
 
-def _pages(service: Service, stored: StoredRepresentation) -> Iterator[list[bytes]]:
+def _pages(service: Service, stored: StoredView) -> Iterator[list[bytes]]:
     """The items of a collection, page by page, in the order of its list: one that stays is there once."""
     query, page = Query(sort=stored.resource.order, limit=service.config.page_limit_max), None
     while page is None or page.more:

@@ -28,7 +28,7 @@ from restkeeper.features.files.items import FileItems
 from restkeeper.features.files.reading import Content, FileError, Stamp, is_equal, members_of, parse, stamp_of
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
 from restkeeper.storage.base import MemoryStore, Transaction
@@ -165,7 +165,7 @@ class SavedFile:
             transaction.delete(collection, key)
             transaction.insert(collection, record)
 
-    def _store(self, transaction: Transaction, stored: StoredRepresentation, key: str, text: Buffer | None) -> None:
+    def _store(self, transaction: Transaction, stored: StoredView, key: str, text: Buffer | None) -> None:
         if is_equal(self.content.item(stored.resource.public_name, key), text):
             return  # only its form is another one
         key = stored.name if stored.resource.singleton else key
@@ -183,7 +183,7 @@ class SavedFile:
             self._service.hooks.apply(transaction, Change.now(stored, before, after, self._service.clock, of_program()))
 
     def _note(self, transaction: Transaction, change: Change) -> None:
-        key = change.representation.name, change.record.id
+        key = change.stored.name, change.record.id
         is_deleted = self._changed.pop(key, False) or change.kind == "deleted"
         self._changed[key] = is_deleted
 
@@ -208,7 +208,7 @@ class SavedFile:
 
     def _edits(self, transaction: Transaction, name: str, key: str, was_deleted: bool) -> list[Edit]:
         """What is to be set in the content for an item, as it is in the store now."""
-        stored = self._service.representations.get(name)
+        stored = self._service.stored.get(name)
         if stored is None:
             return []  # of a feature, such as a key
         name, is_single = stored.resource.public_name, stored.resource.singleton
@@ -319,9 +319,9 @@ def _overwrite(file: IO[bytes], data: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def _by_member(service: Service) -> dict[str, StoredRepresentation]:
+def _by_member(service: Service) -> dict[str, StoredView]:
     """The items of a service, by the names of the members of its file."""
-    return {each.resource.public_name: each for each in service.representations.values()}
+    return {each.resource.public_name: each for each in service.stored.values()}
 
 
 def _place_ids(service: Service, content: Content) -> None:
@@ -355,7 +355,7 @@ def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_chec
         raise content.fault(resource.public_name, key, f"{problem}: change it, or the schema") from None
 
 
-def _insert(stored: StoredRepresentation, records: list[Record], transaction: Transaction) -> None:
+def _insert(stored: StoredView, records: list[Record], transaction: Transaction) -> None:
     transaction.insert_all(stored.name, records)
     stored.use_ids([each.id for each in records], transaction)
 

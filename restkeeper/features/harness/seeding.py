@@ -11,7 +11,7 @@ from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, sho
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change
 from restkeeper.resources.item import ItemLimits
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
@@ -27,7 +27,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     """
     turns: Any = partial(in_turns, clock=service.clock, others=inf)  # only this space waits for the transaction
     now, limits = rfc3339(service.clock.time()), ItemLimits(*service.config.item_limits)
-    collections = {each.resource.public_name: each for each in service.representations.values()}
+    collections = {each.resource.public_name: each for each in service.stored.values()}
     if unknown := [name for name in data if name not in collections]:
         known = ", ".join(collections)
         raise NotFound(f"there is no collection {shortened(unknown[0])!r}; there are: {known}")
@@ -45,7 +45,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
                 each["pointer"] = pointer + each.get("pointer", "").removeprefix("#")
             raise
 
-    def create(stored: StoredRepresentation, sent: Any, transaction: Transaction) -> Change:
+    def create(stored: StoredView, sent: Any, transaction: Transaction) -> Change:
         if not isinstance(sent, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = stored.restore(sent, id=stored.new_id(service.hooks.new_id), now=now, limits=limits)

@@ -25,8 +25,8 @@ from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.resources.call import ADMIN, SCOPE, Caller
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service, mount
@@ -198,7 +198,7 @@ def has_keys(service: Service) -> bool:
     return "keys" in service.features and service.store.count(KEYS.name) > 0
 
 
-def make_key(keys: StoredRepresentation, sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
+def make_key(keys: StoredView, sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
     """A new key as it is represented, and its token. Raises ValidationFailed for one that could do nothing."""
     record = keys.create(sent, id=secrets.token_hex(_ID_DIGITS // 2), now=now)
     key = {name: None for name in keys.names} | exactjson.loads(record.body)
@@ -222,7 +222,7 @@ def store_key(transaction: Transaction, record: Record, secret: str) -> None:
     write(CREDENTIALS.name, credential.record(record.id))
 
 
-def renewed_key(keys: StoredRepresentation, record: Record, now: str) -> tuple[Record, str]:
+def renewed_key(keys: StoredView, record: Record, now: str) -> tuple[Record, str]:
     """A key with another token; the former is void. Raises ValidationFailed for one that ended."""
     expires_at = exactjson.loads(keys.body(record))["expires_at"]
     if expires_at is not None and expires_at <= now:
@@ -236,7 +236,7 @@ def revoke_key(transaction: Transaction, id: str) -> None:
     transaction.delete(CREDENTIALS.name, id)
 
 
-def note_use(keys: StoredRepresentation, store: Store, id: str, now: str) -> None:
+def note_use(keys: StoredView, store: Store, id: str, now: str) -> None:
     """Note that a key was used at a time. Raises StoreError."""
 
     def work(transaction: Transaction) -> None:

@@ -10,8 +10,8 @@ from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.embedding import next_of
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, RESERVED, SEVERAL, operators_of
-from restkeeper.resources.representation import Representation
 from restkeeper.resources.resource import Ownership, references_in
+from restkeeper.resources.views import View
 from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
@@ -24,7 +24,7 @@ PARTS = ("", *"Input Replacement Patch Field SortKey WithSecret Embedded Referri
 
 def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | None) -> None:
     """Add the components of a collection, whose items may have a `secret`."""
-    representation, kind = items.whole, items.resource.kind
+    view, kind = items.whole, items.resource.kind
     schemas = _schemas(spec, items, kind)
     if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
@@ -32,14 +32,14 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
         spec.components.schema(f"{kind}{name}", part, lazy=True)
     for name, part in _parameters(spec, items, kind):
         spec.components.parameter(name, part["in"], part, lazy=True)
-    reserved = representation.queryable.reserved
+    reserved = view.queryable.reserved
     spec.groups |= {
         f"{kind}Filters": list(_filters(spec, items)),
         f"{kind}Or": [name.capitalize() for name in GROUPS if name in reserved],
     }
     present = {
         "Search": items.stored.collection.search,
-        "Owner": items.resource.ownership is not Ownership.NONE and not representation.owner_field,
+        "Owner": items.resource.ownership is not Ownership.NONE and not view.owner_field,
         "Count": "count" in reserved,
         "Embed": items.relations_for(EVERYBODY),
     }
@@ -89,8 +89,8 @@ def _embedded(known: JsonSchema, part: JsonSchema, path: list[str], of: JsonSche
 
 def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSchema]:
     """The item as returned, as sent complete, and as a patch; the names of fields."""
-    representation, texts = items.whole, spec.common["collection"]
-    whole, with_nulls = (spec.marshmallow(kind, representation.schema, nullable=nullable) for nullable in (False, True))
+    view, texts = items.whole, spec.common["collection"]
+    whole, with_nulls = (spec.marshmallow(kind, view.schema, nullable=nullable) for nullable in (False, True))
     for schema in (whole, with_nulls):
         for field, values in items.choices.items():
             part = schema["properties"][field]
@@ -100,23 +100,23 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
                 part["maxItems"] = 0
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
-    id, given = representation.schema.id_name, spec.common["given_ids"].get(items.resource.ids, {})
+    id, given = view.schema.id_name, spec.common["given_ids"].get(items.resource.ids, {})
     whole["properties"] = {id if name == "id" else name: part for name, part in whole["properties"].items()}
-    properties = {name: whole["properties"][name] for name in representation.names}
+    properties = {name: whole["properties"][name] for name in view.names}
     properties |= {id: given["id"]} if given else {}
-    if of_ids := representation.schema.id_schema:
+    if of_ids := view.schema.id_schema:
         properties[id] = {**of_ids, "description": given["id"]["description"]}
     # What clients depend on beside the schema of a field that they send.
     extensions: dict[str, JsonSchema] = {}
     for index in (index for index in items.resource.indexes if index.unique):
-        members = [*map(representation.name_of, index.fields)]
+        members = [*map(view.name_of, index.fields)]
         for member in members:
             extension = extensions.setdefault(member, {})
             if rest := ", ".join(name for name in members if name != member):
                 extension["x-unique-with"] = [*extension.get("x-unique-with", []), rest]
             else:
                 extension["x-unique"] = True
-    instance = representation.schema()
+    instance = view.schema()
     optional = {name for name, declared in fields_of(instance).items() if is_optional(instance, declared)}
     for name, declared in fields_of(instance).items():
         if isinstance(declared, Status):
@@ -131,7 +131,7 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
         others, odd = {"additionalProperties": False}, {name: {} for name in sorted(instance.others)}
     sent = {"type": "object"} | others
     # What is read, also in webhooks, has no default.
-    example = example_of(representation, properties.get(id, {}).get("type"))
+    example = example_of(view, properties.get(id, {}).get("type"))
     unsaid = ("readOnly", *(["examples"] if example else ()))
     shown = {name: spec.in_form("Returned", _without(part, *unsaid)) for name, part in properties.items()}
     item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
@@ -141,8 +141,8 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     patch = {name: with_nulls["properties"][name] for name in own if name != id}
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
         patch = {name: spec.patch(part) for name, part in patch.items()}
-    sortable = representation.queryable.sortable
-    extensible = {"x-extensible": True} if representation.queryable.is_open else {}
+    sortable = view.queryable.sortable
+    extensible = {"x-extensible": True} if view.queryable.is_open else {}
     return {
         "": item,
         "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},
@@ -160,8 +160,8 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
 
 def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
-    resource, representation = items.resource, items.whole
-    searched = list(dict.fromkeys(map(representation.name_of, items.stored.collection.search)))
+    resource, view = items.resource, items.whole
+    searched = list(dict.fromkeys(map(view.name_of, items.stored.collection.search)))
     most = " or ".join(
         map(str, sorted({each.to.resource.embed_limit for each in items.relations_for(EVERYBODY).values()}))
     )
@@ -172,14 +172,14 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
         f"{kind}Limit",
         limit | {"schema": limit["schema"] | {"default": items.page_limit, "maximum": items.page_limit_max}},
     )
-    counted = {"type": "string", "enum": representation.queryable.sortable, "x-extensible": True}
+    counted = {"type": "string", "enum": view.queryable.sortable, "x-extensible": True}
     yield f"{kind}Count", parameter("count", counted, texts["Count"])
-    ids = representation.schema.id_schema or spec.common["ids"][resource.ids]
+    ids = view.schema.id_schema or spec.common["ids"][resource.ids]
     yield f"{kind}Id", parameter("id", ids.get("anyOf", [ids])[0], texts["Id"], location="path")
     if not resource.singleton:  # else nothing would refer to its keys
         sort = several(spec.schema(f"{kind}SortKey"), uniqueItems=True)
-        order = [(representation.name_of(key.field), key.descending) for key in resource.order]
-        if order and {name for name, _ in order} <= {*representation.queryable.sortable}:
+        order = [(view.name_of(key.field), key.descending) for key in resource.order]
+        if order and {name for name, _ in order} <= {*view.queryable.sortable}:
             sort["default"] = [f"-{name}" if is_descending else name for name, is_descending in order]
         yield f"{kind}Sort", parameter("sort", sort, texts["Sort"])
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
@@ -189,7 +189,7 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
         {"type": "string", "enum": sorted(items.relations_for(EVERYBODY)), "x-extensible": True}, maxItems=MOST_EMBEDDED
     )
     yield f"{kind}Embed", parameter("embed", embed, texts["Embed"])
-    search = {"type": "string", "x-search": [name for name in searched if name in (ANY, *representation.names)]}
+    search = {"type": "string", "x-search": [name for name in searched if name in (ANY, *view.names)]}
     yield f"{kind}Search", parameter("q", search, texts["Search"])
 
 
@@ -237,23 +237,23 @@ def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str =
     return {"name": name, "in": location, **required, **described, "schema": schema, **style}
 
 
-def example_of(representation: Representation, type_of_id: str | None) -> JsonSchema | None:
+def example_of(view: View, type_of_id: str | None) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = 12 if type_of_id in ("integer", "number") else "01912d68-783e-7a03-8467-5661c1243ad4"
     made: JsonSchema = {
-        representation.schema.id_name: id,
+        view.schema.id_name: id,
         "created_at": EXAMPLE_TIME,
         "updated_at": EXAMPLE_TIME,
         "version": 1,
     }
-    for name, field in fields_of(representation.schema()).items():
+    for name, field in fields_of(view.schema()).items():
         if found := field.metadata.get("examples"):
             made[name] = found[0]
         elif field.required and not field.dump_only:
             return None
         elif name not in READ_ONLY:
             made[name] = default_of(field)
-    return {name: made[name] for name in representation.names if name in made}
+    return {name: made[name] for name in view.names if name in made}
 
 
 def _without(part: JsonSchema, *keywords: str) -> JsonSchema:

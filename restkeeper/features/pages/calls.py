@@ -11,7 +11,7 @@ from restkeeper import exactjson
 from restkeeper.errors import Problem
 from restkeeper.resources.call import Caller
 from restkeeper.resources.items import ServedCollection
-from restkeeper.resources.representation import Representation
+from restkeeper.resources.views import View
 from restkeeper.schemas.fields import Refers, is_guarded
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
@@ -59,7 +59,7 @@ def first_calls(
                     yield method, each["url"] + path, body
 
 
-def _calls_of(items: ServedCollection, shown: Representation, record: Record | None) -> Iterator[Call]:
+def _calls_of(items: ServedCollection, shown: View, record: Record | None) -> Iterator[Call]:
     """The calls below the path of a collection: those of an item, too, if there is one."""
     resource = items.resource
     found = exactjson.cut(shown.body(record)) if record else {}

@@ -16,7 +16,7 @@ from restkeeper.features.versions.deprecations import (
     mark_document,
     require_known,
 )
-from restkeeper.features.versions.representations import represent
+from restkeeper.features.versions.older import represent
 from restkeeper.resources.call import PUBLIC
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service

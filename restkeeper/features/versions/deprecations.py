@@ -16,9 +16,9 @@ from werkzeug.routing import Map, Rule
 
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
-from restkeeper.features.versions.representations import before_sunsets
+from restkeeper.features.versions.older import before_sunsets
 from restkeeper.resources.queries import RESERVED
-from restkeeper.resources.representation import Representation
+from restkeeper.resources.views import View
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
@@ -173,11 +173,11 @@ def require_known(app: Application, service: Service) -> None:
     for each in service.versions.deprecations:
         if each.version not in served:
             continue
-        stored = service.representations.values() if each.field else ()
+        stored = service.stored.values() if each.field else ()
         shown = {one.name: before_sunsets(service.versions, one, each.version) for one in stored}
         fault = "" if each.is_over(now) else _missing(each, shown, routes)
         if not fault and (one := shown.get(each.collection)) and (field := fields_of(one.schema()).get(each.member)):
-            unique = set(map(one.name_of, service.representations[one.name].resource.unique))
+            unique = set(map(one.name_of, service.stored[one.name].resource.unique))
             if field.required and not field.dump_only:
                 fault = "the field is required: give it a load_default, as it will not be sent any more"
             elif default_of(field) is not None and each.member in unique:
@@ -186,7 +186,7 @@ def require_known(app: Application, service: Service) -> None:
             raise ConfigError(f"versions: Deprecation of {each.name}: {fault}")
 
 
-def _missing(each: Deprecation, shown: Mapping[str, Representation], routes: Iterable[tuple[str, str]]) -> str:
+def _missing(each: Deprecation, shown: Mapping[str, View], routes: Iterable[tuple[str, str]]) -> str:
     """Why a declaration names nothing that there is, with what there is; empty if it does."""
     if each.path:
         prefix = prefix_of(each.version)

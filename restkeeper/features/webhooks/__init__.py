@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from restkeeper.features.events.types import (
-    EventRepresentations,
     EventType,
+    EventViews,
     event_collections,
     event_schema,
     event_types,
@@ -40,12 +40,12 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
     config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
     send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
-    representations = {each.name: EventRepresentations(service, each.name) for each in service.served}
+    views = {each.name: EventViews(service, each.name) for each in service.served}
 
     def convert(event: StoredEvent, version: str, caller: Caller) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
-        representation = representations.get(service.versions.replacement_for(version, clock.time()))
-        return representation.converted(event, caller) if representation else unshown(event)
+        view = views.get(service.versions.replacement_for(version, clock.time()))
+        return view.converted(event, caller) if view else unshown(event)
 
     return Deliverer(
         service.store,
@@ -76,7 +76,7 @@ def _build(service: Service, texts: dict[str, Any], description: Description) ->
     new = known["WebhookInput"] | {"properties": own | {"status": at_first}}
     components.schema("NewWebhook", new, lazy=True)
     components.schema("WebhookDelivery", returned(texts["delivery"]), lazy=True)
-    revisions = [each.revision for each in service.representations.values()]
+    revisions = [each.revision for each in service.stored.values()]
     hidden = {name for each in revisions for name in each.hidden}
     reference = texts["schemas"]["ItemReference"]
     reference["properties"] |= {name: {} for each in revisions for name in hidden.difference(each.of_server)}

@@ -23,7 +23,7 @@ from restkeeper.features.events.types import enveloped
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
 from restkeeper.resources.call import Caller
-from restkeeper.resources.representation import StoredRepresentation
+from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, RevisionDiffers, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
@@ -70,7 +70,7 @@ class Deliverer:
     """
 
     store: Store
-    webhooks: StoredRepresentation
+    webhooks: StoredView
     send: Send
     collections: Sequence[str]
     _: KW_ONLY

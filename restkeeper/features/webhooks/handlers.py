@@ -22,8 +22,8 @@ from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.changes import Answer, Change, IdempotencyRecord
 from restkeeper.resources.queries import Reader, one_of
-from restkeeper.resources.representation import StoredRepresentation
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import StoredView
 from restkeeper.resources.writes import Command, Unit
 from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
 from restkeeper.schemas.item import ItemSchema
@@ -147,7 +147,7 @@ def new_secret() -> str:
     return "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-def disable_webhook(webhooks: StoredRepresentation, transaction: Transaction, id: str, reason: str, now: float) -> None:
+def disable_webhook(webhooks: StoredView, transaction: Transaction, id: str, reason: str, now: float) -> None:
     """Send nothing more to a webhook (`now` in seconds since 1970), and record that as an event."""
     try:
         record = transaction.read(WEBHOOKS.name, id)
@@ -163,7 +163,7 @@ def disable_webhook(webhooks: StoredRepresentation, transaction: Transaction, id
     _log.warning("webhook %s is disabled: %s", id, reason)
 
 
-def _changed(webhooks: StoredRepresentation, record: Record, now: str, **fields: Any) -> Record:
+def _changed(webhooks: StoredView, record: Record, now: str, **fields: Any) -> Record:
     """A webhook with other values in fields that need no check."""
     body = exactjson.dumps(exactjson.loads(record.body) | fields)
     return webhooks.touched(record._replace(body=body), now=now)
@@ -358,8 +358,8 @@ class WebhookHandlers(SecretItemHandlers):
         return faults
 
 
-def _replace(webhooks: StoredRepresentation, record: Record, sent: JsonObject, **options: Any) -> Record:
-    """As `Representation.replace`; a webhook stays at its version unless another one is sent."""
+def _replace(webhooks: StoredView, record: Record, sent: JsonObject, **options: Any) -> Record:
+    """As `View.replace`; a webhook stays at its version unless another one is sent."""
     pinned = exactjson.stored(webhooks.body(record))["api_version"]
     return webhooks.replace(record, {"api_version": pinned} | sent, **options)
 

@@ -1,6 +1,6 @@
 """The items of a collection as callers see them: stored, in a version, without what is gone or private.
 
-Each representation but the stored one is one of another one.
+Each view but the stored one is one of another view.
 """
 
 import time
@@ -26,7 +26,7 @@ from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFo
 from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record, root_of
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
-MOST_SETS = 64  # of scopes that callers hold, for which a process keeps a representation of a collection
+MOST_SETS = 64  # of scopes that callers hold, for which a process keeps a view of a collection
 
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
 
@@ -36,11 +36,11 @@ End = tuple[float, str, str]  # of a field: when (seconds since 1970), its name,
 class Views(Protocol):
     """How the callers of a version of the API see the items of a collection."""
 
-    def of(self, caller: Caller) -> "Representation":
+    def of(self, caller: Caller) -> "View":
         """How one of them sees these now."""
 
 
-class Representation(Protocol):
+class View(Protocol):
     """The items of a collection as some callers know them: it reads what they send, and represents records.
 
     `name` is that of the collection, `schema` that of an item, `form` the revision that they see. `names` are the
@@ -72,7 +72,7 @@ class Representation(Protocol):
     def _partial(self) -> "PartialViews":
         return PartialViews(self)
 
-    def of(self, caller: Caller) -> "Representation":
+    def of(self, caller: Caller) -> "View":
         """See `Views`."""
         return self._partial.of(caller) if self.private or self.guarded else self
 
@@ -147,7 +147,7 @@ class Representation(Protocol):
         return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name in shown})
 
 
-class StoredRepresentation(ItemForm, Representation):
+class StoredView(ItemForm, View):
     """The items of a collection as they are stored: in its newest revision."""
 
     def __init__(self, resource: Resource) -> None:
@@ -243,7 +243,7 @@ class StoredRepresentation(ItemForm, Representation):
 class PartialViews:
     """See `Views`: at each moment the `whole` without the fields whose end is over, and what a caller may not see."""
 
-    def __init__(self, whole: Representation, ends: Iterable[End] = (), clock: Clock = time) -> None:
+    def __init__(self, whole: View, ends: Iterable[End] = (), clock: Clock = time) -> None:
         ordered = sorted(ends)
         self._times = [end for end, _, _ in ordered]
         self._private, self._guarded = sorted(whole.private), sorted(whole.guarded)
@@ -251,26 +251,24 @@ class PartialViews:
 
         @lru_cache(MOST_SETS)
         def reduced(count: int, hidden: tuple[tuple[str, str], ...], locked: tuple[tuple[str, str], ...]) -> Any:
-            return PartialRepresentation(whole, ordered[:count], dict(hidden), dict(locked))
+            return PartialView(whole, ordered[:count], dict(hidden), dict(locked))
 
         self._whole, self._reduced = whole, reduced
 
-    def of(self, caller: Caller) -> Representation:
+    def of(self, caller: Caller) -> View:
         hidden = tuple(each for each in self._private if not caller.may(each[1]))
         locked = tuple(each for each in self._guarded if not caller.may(each[1]))
         count = bisect_right(self._times, self._clock.time()) if self._times else 0
         return self._reduced(count, hidden, locked) if count or hidden or locked else self._whole
 
 
-class PartialRepresentation(Representation):
+class PartialView(View):
     """A representation without the fields that are `gone`, and the `hidden` ones, each with the scope that it needs.
 
     The `locked` ones cannot be set.
     """
 
-    def __init__(
-        self, whole: Representation, gone: Sequence[End], hidden: Mapping[str, str], locked: Mapping[str, str]
-    ) -> None:
+    def __init__(self, whole: View, gone: Sequence[End], hidden: Mapping[str, str], locked: Mapping[str, str]) -> None:
         self._whole = whole
         self.hidden = hidden
         self.locked = {**hidden, **locked}

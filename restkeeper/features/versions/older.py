@@ -19,26 +19,26 @@ from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.evolution import Add, Convert, Members, Rename, Step, Untranslatable
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits
 from restkeeper.resources.queries import Queryable
-from restkeeper.resources.representation import PartialViews, Representation, StoredRepresentation, Views
+from restkeeper.resources.views import PartialViews, StoredView, View, Views
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.storage.interface import Query, Record, root_of
 from restkeeper.versions import Versions, seconds_of
 
 
-def represent(versions: Versions, clock: Clock, newest: StoredRepresentation, version: str) -> Views:
+def represent(versions: Versions, clock: Clock, newest: StoredView, version: str) -> Views:
     """How callers of a version see the items of a collection. Raises ConfigError for one that it cannot have."""
     ends = [(seconds_of(each.sunset), each.member, each.retired) for each in versions.fields_of(version, newest.name)]
     whole = before_sunsets(versions, newest, version)
     return PartialViews(whole, ends, clock) if ends else whole
 
 
-def before_sunsets(versions: Versions, newest: StoredRepresentation, version: str) -> Representation:
+def before_sunsets(versions: Versions, newest: StoredView, version: str) -> View:
     """How a version has the items of a collection, with the fields whose sunset is over."""
     revision = versions[version].revisions.get(newest.name, newest.revision.number)
     if revision == newest.revision.number:
         return newest
     try:
-        return OlderRepresentation(newest, revision)
+        return OlderView(newest, revision)
     except ValueError as error:
         raise ConfigError(f"versions: {version}: {error}") from None
 
@@ -62,10 +62,10 @@ def _added_by(steps: Iterable[Step]) -> Members:
     return added
 
 
-class OlderRepresentation(Representation):
+class OlderView(View):
     """The items of a collection in one of its older revisions."""
 
-    def __init__(self, newest: StoredRepresentation, revision: int) -> None:
+    def __init__(self, newest: StoredView, revision: int) -> None:
         """Raises ValueError for a revision that there are no steps from."""
         resource = newest.resource
         if revision not in resource.revisions:

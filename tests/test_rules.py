@@ -518,6 +518,23 @@ def test_a_function_that_is_called_again_gets_the_body_as_it_was_sent(things: Re
     assert (response.status_code, response.json, len(calls)) == (200, {"parts": [1, 2]}, 2)
 
 
+def test_a_function_before_a_create_that_is_done_again_gets_what_was_sent(things: Resource) -> None:
+    calls: list[str] = []
+
+    @things.before("create")
+    def mark(thing: Item, before: None) -> None:
+        thing["mode"] += "!"
+
+    @things.after("create")
+    def contend(thing: Item, before: None, items: Items) -> None:
+        calls.append(thing["mode"])
+        if len(calls) == 2:
+            raise StoreContended("others wait")
+
+    response = serve(things).post("/things", json=[{"mode": "a"}, {"mode": "b"}])
+    assert (response.status_code, calls) == (200, ["a!", "b!", "a!", "b!"])
+
+
 def test_an_array_is_answered_as_it_is_stored(things: Resource) -> None:
     """When functions after the creation of one item have changed another."""
 

@@ -282,3 +282,23 @@ def test_what_an_older_version_cannot_have_is_the_default(
     if value is not None:
         changed = older.merge(made, {"weight": 9}, now=LATER)
         assert shown(newest, changed) == shown(newest, made) | {"weight": 9}
+
+
+class HiddenSchema(ItemSchema):
+    """A private field, and one that not all can set: their names were those of others once."""
+
+    code = Text(0, 9, load_default="", readable_by="things:codes")
+    rank = Whole(0, 9, load_default=0, writable_by="things:ranks")
+
+
+def test_an_older_view_has_the_rules_of_its_own_fields() -> None:
+    steps = (
+        [Remove("code", Text(load_default="")), Remove("rank", Whole(load_default=0))],
+        [Add("code", ""), Add("rank", 0)],
+    )
+    newest = StoredView(Resource("things", "thing", HiddenSchema, upgrades=dict(enumerate(steps, start=2))))
+    older = OlderView(newest, 1)
+    assert (newest.private, newest.guarded) == ((("code", "things:codes"),), (("rank", "things:ranks"),))
+    assert (older.private, older.guarded) == (set(), set())
+    newest.changed_at = NOW
+    assert older.changed_at == NOW

@@ -29,7 +29,7 @@ from restkeeper.resources.writes import (
     Unit,
     owner_fault,
     place,
-    require_owner_used,
+    require_new_owner,
 )
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
@@ -191,7 +191,7 @@ class _Batch(Execution):
     def __init__(
         self, service: Service, collections: Mapping[str, ServedCollection], call: Call, operations: list[JsonObject]
     ) -> None:
-        super().__init__(service, call, sorted(call.shown))
+        super().__init__(call, sorted(call.shown), service.store, service.clock, service.hooks)
         self._collections, self._operations = collections, operations
         self._unit = Unit({each.name: each for each in collections.values()}, call)
         self._clock, self._most = service.clock, service.config.page_bytes
@@ -260,7 +260,7 @@ class _Batch(Execution):
             require_utf8(query.encode().decode("latin-1"))
             if command.kind not in ("create", "upsert"):
                 raise owner_fault(OWNER_UNUSED)
-            require_owner_used(self._unit.reader(command.collection), args)
+            require_new_owner(self._unit.reader(command.collection), args)
             command = command._replace(owner=args[OWNER_QUERY][0])
         try:
             if relation:

@@ -1,4 +1,4 @@
-"""Changes of items: the one door to the store, and the hooks by which features take part.
+"""Changes of items: how one is written, and the hooks by which features take part.
 
 The defaults of the hooks are those of a service without features.
 """
@@ -140,7 +140,7 @@ class Hooks:
     large: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
 
     def apply(self, transaction: Transaction, change: Change) -> None:
-        """Write a change: the one door. Raises as `write`, and what `check` and `on_change` raise."""
+        """Check a change, write and announce it. Raises as `write`, and what `check` and `on_change` raise."""
         self.check(transaction, change)
         self.write(transaction, change)
         self.announce(transaction, change)

@@ -21,7 +21,7 @@ from restkeeper.storage.interface import Record
 
 
 class Rights:
-    """The rights to set the fields of a collection's items."""
+    """Which values of the fields of a collection's items a caller may set."""
 
     def __init__(self, stored: StoredView, access: Access, resources: Mapping[str, Resource]) -> None:
         own = stored.revision

@@ -26,7 +26,7 @@ from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFo
 from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record, root_of
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
-MOST_SETS = 64  # of scopes that callers hold, for which a process keeps a view of a collection
+MOST_SETS = 64  # of fields that are gone, hidden or locked, for each of which a process keeps a view
 
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
 

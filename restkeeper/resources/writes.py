@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
 from restkeeper.errors import (
@@ -76,7 +76,10 @@ class Command(NamedTuple):
 
 
 class Unit:
-    """Commands of one call in one transaction. `written` are the records that they store, or try to, with theirs."""
+    """Commands of one call in one transaction.
+
+    `written` has the records that they store, or try to, each with its command.
+    """
 
     transaction: Transaction
 
@@ -132,7 +135,8 @@ class Unit:
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
         if commands[0].kind == "create" and commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
-        records = to.of.stored.numbered(new, [each.body for each in commands], self.transaction, to.of.limits)
+        sent = [each.body for each in commands]
+        records = [*to.of.stored.numbered(new, sent, self.transaction, to.of.limits)]  # `new` stays for another attempt
         for n in in_turns([*range(len(records))], to.of.clock, self.transaction.turn_seconds):
             try:
                 records[n] = self.store(to, commands[n], None, records[n])
@@ -209,7 +213,7 @@ class Unit:
             names = map(view.name_of, error.fields)
             return DuplicateValue(*dict.fromkeys(f"{place}/{name}" if place else name for name in names))
         known = view.known_fault({"pointer": error.pointer, "detail": error.detail})
-        (refusal,) = placed(pointer, [known])
+        (refusal,) = faults_below(pointer, [known])
         return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
 
     def require_absent(self, command: Command) -> None:
@@ -218,17 +222,6 @@ class Unit:
             with suppress(NotFound):
                 self.reader(command.collection).find(command.id)
                 raise RecordChanged("the item was created meanwhile")
-
-
-class Parts(Protocol):
-    """What an execution needs: of a service, or of a collection."""
-
-    @property
-    def store(self) -> Store: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def hooks(self) -> Hooks: ...
 
 
 class Execution:
@@ -241,14 +234,16 @@ class Execution:
 
     use_reserve = False
 
-    def __init__(self, parts: Parts, call: Call, names: Iterable[str], *, large: bool = False) -> None:
-        self._parts, self.call, self._large = parts, call, large
+    def __init__(
+        self, call: Call, names: Iterable[str], store: Store, clock: Clock, hooks: Hooks, *, large: bool = False
+    ) -> None:
+        self.call, self._store, self._clock, self._hooks, self._large = call, store, clock, hooks, large
         self._locked = Locked(dict.fromkeys(names, False))
         self._response: Answer | None = None
         self._is_prepared = False
 
     def prepare(self) -> Answer | None:
-        """Compute what depends on no stored item, once; returns the response if it is known then."""
+        """Do once what comes before the transaction; returns the response if no stored item can change it."""
 
     def do(self, transaction: Transaction) -> Answer:
         """Do the work."""
@@ -260,14 +255,14 @@ class Execution:
 
     def run(self, once: IdempotencyRecord) -> Any:
         """The response, or the one that is stored of the same request. Raises what a response says."""
-        return until_current(partial(self._attempt, once), self.call.deadline(self._parts.clock), self._parts.clock)
+        return until_current(partial(self._attempt, once), self.call.deadline(self._clock), self._clock)
 
     def _attempt(self, once: IdempotencyRecord, deadline: float) -> Any:
-        store = self._parts.store
+        store = self._store
         if (stored := once.find(self.call, store)) is not None:
             return stored
         if not self._is_prepared:
-            with self._parts.hooks.large(deadline) if self._large else nullcontext():
+            with self._hooks.large(deadline) if self._large else nullcontext():
                 self._response, self._is_prepared = self.prepare(), True
         try:
             return store.write(partial(self._work, once), use_reserve=self.use_reserve, deadline=deadline)
@@ -292,9 +287,15 @@ class Procedure(Execution):
     """Work of a feature's own with items of one collection, and with what `ahead` returns before the transaction."""
 
     def __init__(
-        self, of: ServedCollection, call: Call, work: Callable[[Unit, Any], Answer], ahead: Callable[[], Any]
+        self,
+        of: ServedCollection,
+        call: Call,
+        work: Callable[[Unit, Any], Answer],
+        ahead: Callable[[], Any],
+        *,
+        large: bool = False,
     ) -> None:
-        super().__init__(of, call, [of.name])
+        super().__init__(call, [of.name], of.store, of.clock, of.hooks, large=large)
         self._unit, self._own_work, self._ahead = Unit({of.name: of}, call), work, ahead
 
     def prepare(self) -> None:
@@ -310,7 +311,7 @@ class Commands(Execution):
     def __init__(
         self, of: ServedCollection, call: Call, make: Callable[[], list[Command]], *, large: bool = False
     ) -> None:
-        super().__init__(of, call, [of.name], large=large)
+        super().__init__(call, [of.name], of.store, of.clock, of.hooks, large=large)
         self._unit, self._make = Unit({of.name: of}, call), make
         self._to = self._unit.reader(of.name)
         self._commands, self._new = list[Command](), list[Record]()
@@ -364,7 +365,7 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
         except ValidationFailed as error:
             if not is_array:
                 raise
-            faults += placed(command.pointer, error.members["errors"])
+            faults += faults_below(command.pointer, error.members["errors"])
             if len(faults) > MOST_FAULTS:
                 break
     require_none(faults)
@@ -388,7 +389,7 @@ def permitted(to: CollectionReader, sent: JsonObject, before: Record | None, mak
     return rights.permit(to.caller, to.view, sent, before, make) if rights else make()
 
 
-def require_owner_used(to: CollectionReader, args: Arguments) -> None:
+def require_new_owner(to: CollectionReader, args: Arguments) -> None:
     """Raises ValidationFailed unless the owner of a new item can be named beside it.
 
     Raises Forbidden as its field, and for one that is not the caller's.
@@ -397,9 +398,9 @@ def require_owner_used(to: CollectionReader, args: Arguments) -> None:
         raise owner_fault("is given more than once")
     if to.of.resource.ownership is Ownership.NONE:
         raise owner_fault(OWNER_UNUSED)
-    for name, scope in (*to.of.stored.private, *to.of.stored.guarded):
-        if name == to.of.stored.revision.owner and not to.caller.may(scope):
-            raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
+    for name in to.view.names_of(to.of.stored.revision.owner):
+        if name in to.view.locked:
+            raise lacking(to.view.locked[name], "an owner beside the item")  # also for one that is there
     if name := to.view.owner_field:
         raise owner_fault(f"is the field {name} here: send it in the item")
     if args[OWNER_QUERY][0] not in to.caller.owners:
@@ -411,7 +412,7 @@ def owner_fault(detail: str) -> ValidationFailed:
     return ValidationFailed(f"{OWNER_QUERY} {detail}", errors=[{"parameter": OWNER_QUERY, "detail": detail}])
 
 
-def placed(pointer: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
+def faults_below(pointer: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
     """Faults of a part of what was sent, which is at this pointer, such as "/3"."""
     for each in faults:
         yield {**each, "pointer": f"#{pointer}{each['pointer'].removeprefix('#')}"} if "pointer" in each else each
@@ -420,7 +421,7 @@ def placed(pointer: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
 def place(problem: Problem, pointer: str) -> Problem:
     """A problem of a part of what was sent, which is at this pointer."""
     if pointer and (faults := problem.members.get("errors")):
-        problem.members["errors"] = [*placed(pointer, faults)]
+        problem.members["errors"] = [*faults_below(pointer, faults)]
     return problem
 
 

@@ -32,8 +32,16 @@ from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
 from restkeeper.resources.queries import MAX_VALUES
 from restkeeper.resources.resource import Action
-from restkeeper.resources.writes import OWNER_QUERY, OWNER_UNUSED, Command, Commands, Procedure, Unit, owner_fault
-from restkeeper.resources.writes import require_owner_used as require_owner
+from restkeeper.resources.writes import (
+    OWNER_QUERY,
+    OWNER_UNUSED,
+    Command,
+    Commands,
+    Procedure,
+    Unit,
+    owner_fault,
+    require_new_owner,
+)
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply, address_of, headers_of
@@ -105,7 +113,7 @@ def require_owner_used(request: Request) -> None:
     view: Any = current_app.view_functions[str(request.endpoint)]
     if OWNER_PARAMETER not in operation_of(view).parameters:
         raise owner_fault(OWNER_UNUSED)
-    require_owner(CollectionReader(view.__self__.items, current_call()), arguments())
+    require_new_owner(CollectionReader(view.__self__.items, current_call()), arguments())
 
 
 class _Found(NamedTuple):
@@ -158,7 +166,7 @@ class CollectionHandlers:
         ahead: Callable[[], Any] = lambda: None,
     ) -> Reply:
         """The response to work in one transaction that no command says. See `Procedure`."""
-        reply: Reply = Procedure(self.items, current_call(), work, ahead).run(once)
+        reply: Reply = Procedure(self.items, current_call(), work, ahead, large=is_large()).run(once)
         return reply
 
     def change(self, kind: str, id: str, *types: str) -> Reply:

@@ -113,12 +113,15 @@ class OlderView(View):
         owner = self.name_of(newest.owner_field)
         self.owner_field = owner if owner in same and same[owner].is_owner else ""
         own = {*self.names}
-        private = [
-            (known, scope) for field, scope in newest.private for known in own.intersection(self.names_of(field))
-        ]
+        of = self._origins
+        private = [(known, scope) for field, scope in newest.private for known in own.intersection(of.get(field, ()))]
         self.private = {*older.revision.private.items(), *private}
-        self.guarded = {(known, scope) for field, scope in newest.guarded for known in self.names_of(field)}
-        self._of_owner = own.intersection(self.names_of(newest.revision.owner))
+        self.guarded = {(known, scope) for field, scope in newest.guarded for known in of.get(field, ())}
+        self._of_owner = own.intersection(of.get(newest.revision.owner, ()))
+
+    @property
+    def changed_at(self) -> str:  # type: ignore[override]
+        return self._newest.changed_at
 
     @property
     def form(self) -> ItemForm:

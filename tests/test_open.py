@@ -13,6 +13,7 @@ from marshmallow import INCLUDE, fields
 from restkeeper import Add, Config, Deprecation, ItemSchema, Rename, Resource, Text, Version, Versions, Whole
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.errors import StoreUnavailable
+from tests.shapes import POSTS
 from tests.shop import create_app as create_shop
 from tests.shop.open import BOOKS, THINGS, TIMES, BookSchema, NewBookSchema, ThingSchema, create_app
 from tests.test_openapi import fits
@@ -139,11 +140,12 @@ def test_a_service_has_a_version_of_its_own(client: FlaskClient) -> None:
     assert [each["data"] for each in events if each["data"]["title"] == "a"] == [made.json, changed.json]
 
 
-def test_times_can_be_beside_unknown_fields(client: FlaskClient) -> None:
+def test_times_can_be_beside_unknown_fields() -> None:
     """They are the server's then."""
-    made = client.post("/notes", json={"colour": "red", "text": "a"})
-    assert list(made.json) == ["id", "colour", "text", *TIMES] and made.json["version"] == 1
-    assert client.post("/notes", json={"version": 5}).status_code == 422
+    client = create_shop(Config(), [POSTS]).test_client()
+    made = client.post("/posts", json={"colour": "red", "title": "a"})
+    assert list(made.json) == ["id", "colour", "title", *TIMES] and made.json["version"] == 1
+    assert client.post("/posts", json={"version": 5}).status_code == 422
     whole = client.put(made.headers["Location"], json=made.json)
     assert whole.json == made.json
     changed = client.put(made.headers["Location"], json={**made.json, "size": 1}).json

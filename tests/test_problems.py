@@ -206,36 +206,34 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
 
 @pytest.mark.needs("health")
 @pytest.mark.parametrize(
-    ("kind", "status"), [(StoreGone, 503), (StoreBusy, 503), (StoreFailing, 503), (StoreFull, 507)]
+    ("kind", "status", "cause"),
+    [
+        *((kind, 503, OSError("/disk/a.db")) for kind in (StoreGone, StoreBusy, StoreFailing)),
+        (StoreFull, 507, OSError("/disk/a.db")),
+        (StoreUnavailable, 503, ValueError("/disk/a.db")),
+    ],
 )
-def test_a_missing_busy_failing_or_full_store_is_one_line_in_the_log(
-    kind: type[StoreError], status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_store_that_fails_is_one_line_in_the_log(
+    kind: type[StoreError],
+    status: int,
+    cause: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without a traceback, and again after a minute: each request meets it. The service is not ready then."""
+    """Again after a minute: each request meets it. A mistake has its traceback. The service is not ready then."""
     error = kind("it is missing")
-    error.__cause__ = OSError("/disk/a.db")
+    error.__cause__ = cause
     client = _client_of_broken_store(error, monkeypatch)
     monkeypatch.setattr(clock, "_logged", {})
     assert [client.get(path).status_code for path in ("/products/x", "/products", "/products/y")] == [status] * 3
     (record,) = caplog.records
-    assert (record.getMessage(), record.exc_info) == (f"requests get {status}: it is missing: /disk/a.db", None)
+    assert record.getMessage() == f"requests get {status}: it is missing: /disk/a.db"
+    assert bool(record.exc_info) is isinstance(cause, ValueError)
     assert client.get("/readyz").status_code == 503
     before = time.monotonic() - clock.LOG_SECONDS
     monkeypatch.setattr(clock, "_logged", dict.fromkeys(clock._logged, before))
     assert client.get("/products").status_code == status
     assert len(caplog.records) == 2
-
-
-def test_another_failure_of_a_store_is_logged_once_with_its_traceback(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    error = StoreUnavailable("it does not answer")
-    error.__cause__ = ValueError("a mistake")
-    client = _client_of_broken_store(error, monkeypatch)
-    monkeypatch.setattr(clock, "_logged", {})
-    assert [client.get("/products/x").status_code for _ in range(3)] == [503] * 3
-    (record,) = caplog.records
-    assert record.getMessage() == "requests get 503: it does not answer: a mistake" and record.exc_info
 
 
 def test_causes_of_the_same_class_have_a_line_each(

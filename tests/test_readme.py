@@ -37,7 +37,7 @@ from tests import stores
 from tests.live import ROOT, Gunicorn, send
 from tests.pictures import PICTURES
 from tests.ports import free_ports
-from tests.processes import of_session, open_files
+from tests.processes import of_session
 from tests.proxy import require
 from tests.receiver import Receiver
 from tests.waiting import SECONDS, until
@@ -494,20 +494,10 @@ def test_the_pages_are_complete() -> None:
     assert [page for page in PAGES if page not in (README, INDEX) and f"]({page})" not in PAGES[INDEX]] == []
 
 
-def _port_of(process: subprocess.Popen[str]) -> int:
-    while process.poll() is None:
-        with suppress(OSError):  # descriptors may be closed while they are read
-            sockets = open_files(process.pid)
-            for line in Path("/proc/net/tcp").read_text().splitlines():
-                fields = line.split()
-                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
-                    return int(fields[1].partition(":")[2], 16)
-    raise RuntimeError("it ended")
-
-
 def test_the_development_server_starts(tmp_path: Path) -> None:
     """`python app.py`, which `make run` runs, prints its address and a first request; it also delivers webhooks."""
-    environ = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "DATABASE_URL": f"sqlite:///{tmp_path}/x.db"}
+    (port,) = free_ports(1)
+    environ = {**os.environ, "HOST": "127.0.0.1", "PORT": str(port), "DATABASE_URL": f"sqlite:///{tmp_path}/x.db"}
     environ["WEBHOOK_ALLOW_PRIVATE"] = "1"
     environ.pop("WEB_CONCURRENCY", None)
     command = [sys.executable, str(ROOT / "app.py")]
@@ -517,7 +507,8 @@ def test_the_development_server_starts(tmp_path: Path) -> None:
     stop = threading.Timer(SECONDS, running.kill)  # then its output ends, and it has no port
     stop.start()
     welcome = "".join(iter(running.stdout.readline, "Stop it with Ctrl-C.\n"))
-    connection = HTTPConnection("127.0.0.1", _port_of(running), timeout=SECONDS)
+    until(lambda: is_served(port))
+    connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     stop.cancel()
     connection.request("GET", "/products")
     assert connection.getresponse().read() == b"[]"
@@ -534,8 +525,7 @@ def test_the_development_server_starts(tmp_path: Path) -> None:
     running.terminate()
     running.stdout.close()
     running.wait(timeout=SECONDS)
-    first, *_ = (tmp_path / "log.txt").read_text().splitlines()
-    assert " 200 GET /products " in first
+    assert " 200 GET /products " in (tmp_path / "log.txt").read_text()
     assert "/docs" in welcome and f"{tmp_path}/x.db" in welcome and "curl http://127.0.0.1:" in welcome
 
 

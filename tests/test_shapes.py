@@ -217,11 +217,15 @@ def test_a_singleton_without_defaults_is_created_by_a_put(client: FlaskClient) -
     assert events(client) == ["company.created", "company.updated"]
 
 
-def test_a_singleton_refers_to_items(client: FlaskClient) -> None:
+def test_a_singleton_refers_to_items() -> None:
+    """And no item to it."""
+    schema = type("LinkSchema", (ItemSchema,), {"to": Reference("tags", load_default=None, allow_none=True)})
+    link = Resource("link", "link", schema, singleton=True)
+    client = create_shop(Config(), [TAGS, SETTINGS, link]).test_client()
     path = tag(client, "red")
-    absent = client.patch("/favourite", json={"tag": "none"})
-    assert (absent.status_code, absent.json["errors"][0]["pointer"]) == (422, "#/tag")
-    assert client.patch("/favourite", json={"tag": path.removeprefix("/tags/")}).status_code == 200
+    absent = client.patch("/link", json={"to": "none"})
+    assert (absent.status_code, absent.json["errors"][0]["pointer"]) == (422, "#/to")
+    assert client.patch("/link", json={"to": path.removeprefix("/tags/")}).status_code == 200
     assert client.delete(path).status_code == 409
     schema = type("LinkSchema", (ItemSchema,), {"to": Reference("settings", required=True)})
     with pytest.raises(ValueError, match=r"links.to: Reference\('settings'\): must be one of tags, links"):

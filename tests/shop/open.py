@@ -75,15 +75,6 @@ class NewBookSchema(ItemSchema):
     stock = Whole(load_default=0)
 
 
-class NoteSchema(ItemSchema):
-    """A note with times, and with more than the service knows."""
-
-    class Meta:
-        unknown = INCLUDE
-
-    text = Text(0, 200, load_default="")
-
-
 class EntrySchema(ItemSchema):
     """A row of a file with integer ids."""
 
@@ -131,7 +122,6 @@ class ProfileSchema(ItemSchema):
 
 THINGS = Resource("things", "thing", ThingSchema, (Index("views"), Index("version")), ("title", "note"), ids="client")
 BOOKS = Resource("books", "book", BookSchema, (Index("version", unique=True), Index("updated_at")), ("version",))
-NOTES = Resource("notes", "note", NoteSchema)
 # Words and their pairs: see test_embedding.
 WORDS = Resource("words", "word", WordSchema, ids="client")
 PAIRS = Resource("pairs", "pair", PairSchema, ids="client-integer", embed_limit=12)
@@ -162,4 +152,4 @@ def complete(book: Item, before: None) -> Item:
 
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these collections."""
-    return create_shop(config, [THINGS, BOOKS, NOTES, ENTRIES, REMARKS, WORDS, PAIRS, PROFILE], **options)
+    return create_shop(config, [THINGS, BOOKS, ENTRIES, REMARKS, WORDS, PAIRS, PROFILE], **options)

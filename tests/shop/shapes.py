@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import Schema, fields, validate
 
-from restkeeper import Application, Config, Index, Items, ItemSchema, Reference, Resource, Text, Whole
+from restkeeper import Application, Config, Index, Items, ItemSchema, Resource, Text, Whole
 from tests.shop import create_app as create_shop
 
 Item = dict[str, Any]
@@ -34,12 +34,6 @@ class SettingsSchema(ItemSchema):
     visits = Whole(0, load_default=0, metadata={"examples": [1]})
 
 
-class FavouriteSchema(ItemSchema):
-    """The tag that the shop likes best."""
-
-    tag = Reference("tags", load_default=None, allow_none=True)
-
-
 class CompanySchema(ItemSchema):
     """Whose shop it is."""
 
@@ -56,7 +50,6 @@ class SourceSchema(Schema):
 RATES = Resource("rates", "rate", RateSchema, methods=["GET"])
 NOTES = Resource("notes", "note", RateSchema, methods=("GET", "POST"))
 SETTINGS = Resource("settings", "settings", SettingsSchema, singleton=True)
-FAVOURITE = Resource("favourite", "favourite", FavouriteSchema, singleton=True)
 COMPANY = Resource("company", "company", CompanySchema, singleton=True)
 TAGS = Resource("tags", "tag", TagSchema, indexes=(Index("name", unique=True), Index("name")), search=("name",))
 
@@ -100,4 +93,4 @@ def count(tag: Item, before: None, items: Items) -> None:
 
 def create_app(config: Config | None = None, **options: Any) -> Application:
     """The service with these collections."""
-    return create_shop(config, [RATES, NOTES, TAGS, SETTINGS, FAVOURITE, COMPANY], **options)
+    return create_shop(config, [RATES, NOTES, TAGS, SETTINGS, COMPANY], **options)

@@ -1,10 +1,6 @@
 """A cache is limited in bytes, and removes the oldest values first."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 from restkeeper.resources.cache import Cache
-from tests.waiting import SECONDS
 
 CAPACITY = 160  # of which one value may be a sixteenth: 10
 
@@ -32,18 +28,3 @@ def test_values_that_fit_are_cached_and_no_larger_ones() -> None:
     assert cached_keys(cache, 17) == [0, *range(2, 17)]
     cache.add(5, "grown too large", 11)
     assert cache.get(5) is None
-
-
-def test_threads_respect_the_limit() -> None:
-    """After many concurrent puts the cache is full and within the limit."""
-    cache: Cache[int, str] = Cache(CAPACITY)
-    together = threading.Barrier(4, timeout=SECONDS)
-
-    def put_values(number: int) -> None:
-        together.wait(SECONDS)
-        for n in range(2_000):
-            cache.add(number * 2_000 + n, "value", 10)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(put_values, range(4)))
-    assert len(cached_keys(cache, 8_000)) == 16

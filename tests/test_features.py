@@ -10,13 +10,12 @@ import pytest
 from flask.testing import FlaskClient
 
 import restkeeper
-from restkeeper import FEATURES, Config, Resource
+from restkeeper import FEATURES, Config
 from restkeeper.config import ConfigError
-from restkeeper.resources.resource import Ownership
 from restkeeper.service import service_of
 from tests import issuer
+from tests.shapes import NOTES
 from tests.shop import BUILT_ON, RESOURCES
-from tests.shop.products import ProductSchema
 
 # A path of each feature, and a row that it stores after the calls of `write`.
 PATHS = {
@@ -97,9 +96,6 @@ def test_all_credentials_are_refused_without_keys_and_tokens() -> None:
             assert refused.headers["WWW-Authenticate"].startswith("Bearer ") and "Basic" not in refused.json["detail"]
         assert client.get("/products").status_code == 200
         assert service_of(app).features == FEATURES - closed
-
-
-NOTES = Resource("notes", "note", type("NoteSchema", (ProductSchema,), {}), ownership=Ownership.ALL)
 
 
 def test_an_impossible_choice_of_features_stops_the_start() -> None:

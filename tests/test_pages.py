@@ -67,13 +67,11 @@ def test_a_page_has_exactly_its_bytes() -> None:
     sizes = [len(client.post("/products", json={"name": "x", "description": "d" * 700}).data) for _ in range(3)]
     assert len(set(sizes)) == 1
     for bytes_, count in ((3 * sizes[0], 3), (3 * sizes[0] - 1, 2), (1024, 1)):
-        store = create_app(Config()).extensions["restkeeper"].store
         client = create_app(Config(page_bytes=bytes_)).test_client()
         for _ in range(3):
             client.post("/products", json={"name": "x", "description": "d" * 700})
         response = client.get("/products")
         assert (len(response.json), "next" in links_of(response)) == (count, count < 3)
-        assert store.page("products", Query(limit=5)).bodies == []
 
 
 def test_a_cut_page_by_offset_is_refused() -> None:

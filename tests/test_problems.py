@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections import defaultdict
+from typing import NoReturn
 
 import pytest
 from flask.testing import FlaskClient
@@ -27,9 +28,9 @@ from restkeeper.storage.errors import (
     StoreUnreachable,
 )
 from restkeeper.storage.interface import StoredState
-from restkeeper.web import errors as web_errors
 from restkeeper.web import observe
 from restkeeper.web.application import Application
+from restkeeper.web.auth import needs
 from tests import stores
 from tests.shop import closed_features, create_app
 
@@ -292,17 +293,15 @@ def test_a_key_in_a_path_is_masked_in_the_log(
     assert "404" in printed
 
 
-def test_an_exception_without_description_has_no_detail() -> None:
+def test_an_exception_without_description_has_no_detail(app: Application) -> None:
     class Teapot(HTTPException):
         code = 418
 
-    def refuse() -> None:
+    @app.get("/teapot")
+    @needs("public")
+    def refuse() -> NoReturn:
         raise Teapot
 
-    app = Application("refusing", static_folder=None)
-    observe.install(app, None)
-    web_errors.install(app)
-    app.add_url_rule("/teapot", "teapot", refuse)
     response = app.test_client().get("/teapot")
     assert (response.status_code, response.json["title"]) == (418, "I'm a teapot")
     assert "detail" not in response.json

@@ -1,6 +1,5 @@
 """Two programs of one revision on one store, of which one has additional fields: neither loses those of the other."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,12 @@ import pytest
 from flask.testing import FlaskClient
 from marshmallow import fields
 
-from restkeeper.config import Config
 from restkeeper.errors import BodyTooLarge
 from restkeeper.resources.item import ItemLimits
-from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
 from restkeeper.service import service_of
 from restkeeper.storage.interface import EventFilter, Index, Record
-from tests.programs import resource
-from tests.shop import create_app
+from tests.programs import Programs, resource
 
 TITLE = Text(1, 50, required=True)
 TAGS = ListOf(Text(), load_default=list)
@@ -36,21 +32,14 @@ ADDED = {"weight", "more"}
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Callable[[Resource], FlaskClient]:
-    """Starts a program with a declaration of the collection; all have the same store."""
-    config = Config(database_url=f"sqlite:///{tmp_path}/store.db", idempotency="optional")
-    return lambda declared: create_app(config, [declared]).test_client()
+def old(tmp_path: Path) -> FlaskClient:
+    return Programs(tmp_path).serve(OLD)
 
 
 @pytest.fixture
-def old(serve: Callable[[Resource], FlaskClient]) -> FlaskClient:
-    return serve(OLD)
-
-
-@pytest.fixture
-def new(old: FlaskClient, serve: Callable[[Resource], FlaskClient]) -> FlaskClient:
-    """The later program, which starts after the old one."""
-    return serve(NEW)
+def new(old: FlaskClient, tmp_path: Path) -> FlaskClient:
+    """The later program, which starts after the old one, on the same store."""
+    return Programs(tmp_path).serve(NEW)
 
 
 def stored(client: FlaskClient, where: str) -> Record:

@@ -347,8 +347,7 @@ def test_what_has_only_patch_or_only_put_is_edited(page: Page) -> None:
         page.open(f"edit/{collection}/{made['id']}", "Edit Old")
         page.fill("title", "New")
         page.fill("data", '{"b": {"c": 1, "e": 3}}')
-        page.press("Save")
-        page.see("#status", "It is saved")
+        save(page)
         stored = page.server.get(f"/{collection}/{made['id']}").json()
         assert [stored[name] for name in ("title", "views", "data")] == ["New", 2**60, {"b": {"c": 1, "e": 3}}]
 
@@ -478,8 +477,7 @@ def test_private_fields_are_for_callers_that_may_read_them(tmp_path: Path, tab: 
                 sign_in(page, clerk)
                 tab.run("location.hash = '#/list/plates'")
         page.fill("summary", "seen")
-        page.press("Save")
-        page.see("#status", "It is saved")
+        save(page)
         stored = server.get(f"/plates/{plate['id']}", ADMIN).json()
         assert (stored["summary"], stored["remark"], stored["thing"]) == ("seen", "cracked", thing)
         page.finish()

@@ -26,6 +26,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
+def fill(store: Store) -> None:
+    for number in range(300):
+        insert(store, f"{number:03}")
+
+
 def overwrite(path: Path, at: int, data: bytes) -> None:
     """Change some bytes of a file. The descriptor stays open, because closing it would release this process's locks."""
     descriptor = os.open(path, os.O_WRONLY)
@@ -72,8 +77,7 @@ def test_a_damaged_header_or_size_is_reported(tmp_path: Path, store: Store, at: 
 
 def test_a_file_that_was_cut_takes_no_write(tmp_path: Path, store: Store) -> None:
     """Also while all that a write reads is in memory. Nothing makes it whole, which would hide what is missing."""
-    for number in range(300):
-        insert(store, str(number))
+    fill(store)
     path = tmp_path / "store.db"
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
@@ -107,8 +111,7 @@ def test_a_file_that_vacuum_made_shorter_is_whole(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_before_a_start_takes_no_write(tmp_path: Path) -> None:
     """After a crash, as the log that is left does not have all that is missing."""
     store = opened(tmp_path)
-    for number in range(300):
-        insert(store, str(number))
+    fill(store)
     store.close()
     crash(tmp_path)
     path = tmp_path / "store.db"
@@ -122,8 +125,7 @@ def test_a_file_that_was_cut_before_a_start_takes_no_write(tmp_path: Path) -> No
 
 def test_damage_that_a_request_meets_makes_the_store_unready(tmp_path: Path, store: Store) -> None:
     """Until SQLite finds none any more: a disk that fails to read looks like that, too."""
-    for number in range(300):
-        insert(store, f"{number:03}")
+    fill(store)
     with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
         assert connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()[0] == 0
     content = (tmp_path / "store.db").read_bytes()
@@ -166,8 +168,7 @@ def test_readiness_costs_the_same_at_any_size(store: Store, monkeypatch: pytest.
     store.check()
     row_count = sum(read)
     assert 0 < row_count <= 2000
-    for number in range(300):
-        insert(store, str(number))
+    fill(store)
     read.clear()
     store.check()
     assert sum(read) <= row_count
@@ -194,8 +195,7 @@ def test_damage_makes_the_store_unready_until_it_is_restored(tmp_path: Path, mon
     """The first process after a crash finds the damage; all processes are unready, also after a restart."""
     monkeypatch.setattr(file, "find_damage", partial(file.find_damage, seconds=SECONDS))
     store = opened(tmp_path)
-    for number in range(300):
-        insert(store, f"{number:03}")
+    fill(store)
     store.backup(tmp_path / "backup.db")
     store.close()
     crash(tmp_path)

@@ -154,7 +154,9 @@ class _Broken:
 
 
 def _client_of_broken_store(error: Exception, monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
+    """A client of a new service, which has logged nothing yet."""
     location = locate(stores.url(Config().database_url))
+    monkeypatch.setattr(clock, "_logged", {})
     monkeypatch.setattr(type(location), "store", lambda *_, **__: _Broken(error))
     return create_app(Config()).test_client()
 
@@ -186,7 +188,6 @@ def test_exceptions_of_a_store_are_problems(monkeypatch: pytest.MonkeyPatch, cap
         (StoreFull("full"), 507, "insufficient-storage", "1", {"detail": "full"}),
         (StoreUnreachable("away", reason="it stops"), 503, "unavailable", "1", {"detail": "away"}),
     ):
-        monkeypatch.setattr(clock, "_logged", {})
         caplog.clear()
         client = _client_of_broken_store(error, monkeypatch)
         for response in (client.post("/products", json={"name": "x"}), client.get("/products/x")):
@@ -225,7 +226,6 @@ def test_a_store_that_fails_is_one_line_in_the_log(
     error = kind("it is missing")
     error.__cause__ = cause
     client = _client_of_broken_store(error, monkeypatch)
-    monkeypatch.setattr(clock, "_logged", {})
     assert [client.get(path).status_code for path in ("/products/x", "/products", "/products/y")] == [status] * 3
     (record,) = caplog.records
     assert record.getMessage() == f"requests get {status}: it is missing: /disk/a.db"
@@ -249,7 +249,6 @@ def test_causes_of_the_same_class_have_a_line_each(
         return caplog.messages
 
     client = _client_of_broken_store(error := StoreUnavailable(""), monkeypatch)
-    monkeypatch.setattr(clock, "_logged", {})
     monkeypatch.setattr(clock, "_MOST_LOGGED", 4)
     assert logged("250 requests already wait") == ["requests get 503: 250 requests already wait"]
     assert logged("251 requests already wait") == []
@@ -265,7 +264,6 @@ def test_without_file_descriptors_a_request_is_not_served_now(
 ) -> None:
     """Wherever it needs one: it can be repeated. The log has one line; another error of the system stays a 500."""
     client = _client_of_broken_store(OSError(number, os.strerror(number)), monkeypatch)
-    monkeypatch.setattr(clock, "_logged", {})
     for response in (client.get("/products/x"), client.post("/products", json={"name": "x"})):
         assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
         assert response.json["detail"] == "the server has no file descriptor left; try again"

@@ -84,6 +84,15 @@ def test_an_item_is_sent_back_to_the_old_program(old: FlaskClient, new: FlaskCli
     assert old.patch(where, json={"weight": None}).status_code == 422
 
 
+def test_a_program_without_fields_of_the_server_alone_takes_what_the_new_one_returned(tmp_path: Path) -> None:
+    """It reads a body early where it can, which it cannot if there are fields that it does not know."""
+    old = Programs(tmp_path).serve(resource({"title": TITLE}))
+    new = Programs(tmp_path).serve(resource({"title": TITLE, "weight": Whole(load_default=7)}))
+    made = new.post("/notes", json={"title": "a", "weight": 3})
+    assert old.put(made.headers["Location"], json=made.json | {"title": "b"}).status_code == 200
+    assert new.get(made.headers["Location"]).json["weight"] == 3
+
+
 @pytest.mark.needs("events")
 def test_events_lose_nothing(old: FlaskClient, new: FlaskClient) -> None:
     """What the old program writes in one has the fields that only the new one shows."""

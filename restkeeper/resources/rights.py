@@ -84,7 +84,7 @@ class Rights:
             if state == former or is_default:
                 continue
             if (scope := lifecycle.scopes.get(state)) and not caller.may(scope):
-                raise lacking(scope, f"a change of {known[0]} to {state}")
+                raise lacking(scope, f"a change of {view.name_of(name)} to {state}")
             if action := lifecycle.by_actions.get(state):
-                detail = f"{known[0]} cannot be set to {state}: only the action {action} does that"
-                raise IllegalTransition(detail, field=known[0], to=state, action=action)
+                detail = f"{view.name_of(name)} cannot be set to {state}: only the action {action} does that"
+                raise IllegalTransition(detail, field=view.name_of(name), to=state, action=action)

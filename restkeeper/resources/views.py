@@ -81,12 +81,12 @@ class View(Protocol):
         return query
 
     def names_of(self, field: str) -> tuple[str, ...]:
-        """The names for callers of what a stored field is made of; the same if they do not see it."""
+        """The names for callers of what a stored field is made of; its own if they have no such field."""
         return (field,)
 
     def name_of(self, field: str) -> str:
         """The first of them."""
-        return self.names_of(field)[0]
+        return next(iter(self.names_of(field)), field)
 
     def is_converted(self, field: str) -> bool:
         """Whether a stored field is made of what callers know, so that also who leaves that out sets it."""
@@ -271,8 +271,8 @@ class PartialView(View):
     def __init__(self, whole: View, gone: Sequence[End], hidden: Mapping[str, str], locked: Mapping[str, str]) -> None:
         self._whole = whole
         self.hidden = hidden
-        self.locked = {**hidden, **locked}
         self._gone = {name: reason for _, name, reason in gone if name not in hidden}
+        self.locked = {**hidden} | {name: scope for name, scope in locked.items() if name not in self._gone}
         self._gone_at = max((rfc3339(end) for end, _, _ in gone), default="")
         self._without = without = self._gone.keys() | hidden.keys()
         self.name = whole.name

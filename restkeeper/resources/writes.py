@@ -398,9 +398,9 @@ def require_new_owner(to: CollectionReader, args: Arguments) -> None:
         raise owner_fault("is given more than once")
     if to.of.resource.ownership is Ownership.NONE:
         raise owner_fault(OWNER_UNUSED)
-    for name in to.view.names_of(to.of.stored.revision.owner):
-        if name in to.view.locked:
-            raise lacking(to.view.locked[name], "an owner beside the item")  # also for one that is there
+    stored = to.of.stored
+    if scope := stored.of(to.caller).locked.get(stored.revision.owner):
+        raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
     if name := to.view.owner_field:
         raise owner_fault(f"is the field {name} here: send it in the item")
     if args[OWNER_QUERY][0] not in to.caller.owners:

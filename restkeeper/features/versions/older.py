@@ -113,11 +113,10 @@ class OlderView(View):
         owner = self.name_of(newest.owner_field)
         self.owner_field = owner if owner in same and same[owner].is_owner else ""
         own = {*self.names}
-        of = self._origins
-        private = [(known, scope) for field, scope in newest.private for known in own.intersection(of.get(field, ()))]
+        private = [(name, scope) for field, scope in newest.private for name in own.intersection(self.names_of(field))]
         self.private = {*older.revision.private.items(), *private}
-        self.guarded = {(known, scope) for field, scope in newest.guarded for known in of.get(field, ())}
-        self._of_owner = own.intersection(of.get(newest.revision.owner, ()))
+        self.guarded = {(known, scope) for field, scope in newest.guarded for known in self.names_of(field)}
+        self._of_owner = own.intersection(self.names_of(newest.revision.owner))
 
     @property
     def changed_at(self) -> str:  # type: ignore[override]
@@ -138,7 +137,7 @@ class OlderView(View):
         return self._same[root] + field.removeprefix(root)
 
     def names_of(self, field: str) -> tuple[str, ...]:
-        return self._origins.get(field, (field,))
+        return self._origins.get(field) or (() if field in self.names else (field,))
 
     def is_converted(self, field: str) -> bool:
         return field in self._converted

@@ -91,13 +91,18 @@ class Metrics:
             ("status",),
             registry=self._registry,
         )
+        self._known: dict[tuple[str, str, int], Histogram] = {}
 
     def count(self, served: Request, response: Response) -> None:
         """Count one response, and the uses of what is deprecated."""
         route = served.url_rule.rule if served.url_rule else "(none)"
-        method = served.method if served.method in _METHODS else "other"  # clients must not create time series
-        seconds = time.perf_counter() - served.environ[BEGAN]
-        self._seconds.labels(method, route, response.status_code).observe(seconds)
+        method, status = served.method, response.status_code
+        if (known := self._known.get((method, route, status))) is None:
+            name = method if method in _METHODS else "other"  # clients must not create time series
+            known = self._seconds.labels(name, route, status)
+            if name == method:
+                self._known[method, route, status] = known
+        known.observe(time.perf_counter() - served.environ[BEGAN])
         for each in served.environ.get(DEPRECATED, ()):  # a part that is empty is all of a version
             self._deprecated.labels(each.version or "unversioned", each.part).inc()
 

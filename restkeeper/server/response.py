@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
+from time import time
 from typing import Any
 
 from restkeeper.errors import code_of
@@ -15,6 +16,7 @@ OURS = {  # fields that the application cannot set, but for a date
     *("transfer-encoding", "upgrade", "server", "date"),
 }
 HEAD = re.compile(r"HTTP/1\.[01] [0-9]{3}[ -~\x80-\xff]*(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t -~\x80-\xff]*)*")
+_date = (0, "")
 
 
 class Response:
@@ -87,7 +89,7 @@ class Response:
         has_end = has_length or self._is_chunked
         self.closes = request.closes or not has_end or not self._client.worker.alive or request.content.left != 0
         connection = "close" if self.closes else "keep-alive"
-        dated = "" if self._is_dated else f"Date: {formatdate(usegmt=True)}\r\n"
+        dated = "" if self._is_dated else f"Date: {date()}\r\n"
         coding = "Transfer-Encoding: chunked\r\n" if self._is_chunked else ""
         self._client.begun, self._client.expects = True, False
         head = f"{self._head}\r\nServer: gunicorn\r\n{dated}Connection: {connection}\r\n{coding}\r\n"
@@ -100,5 +102,14 @@ def problem(status: int, detail: str) -> bytes:
     members = {"type": "about:blank", "code": code_of(status, title), "title": title, "status": status}
     body = json.dumps({**members, "message": detail, "detail": detail})
     head = f"HTTP/1.1 {status} {title}\r\nContent-Type: application/problem+json\r\nConnection: close\r\n"
-    head += f"Date: {formatdate(usegmt=True)}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+    head += f"Date: {date()}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def date() -> str:
+    """The present time as in the field Date (RFC 9110 §6.6.1), made once a second."""
+    global _date
+    now = int(time())
+    if _date[0] != now:
+        _date = now, formatdate(now, usegmt=True)
+    return _date[1]

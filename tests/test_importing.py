@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +43,7 @@ from restkeeper.storage.errors import StoreContended, StoreUnavailable
 from restkeeper.storage.interface import POSITION
 from restkeeper.web.application import Application
 from tests.live import ROOT
+from tests.shapes import BRANDS, PEOPLE
 from tests.shop import create_app
 from tests.shop.products import ProductSchema
 from tests.test_cli import Run, first_line, lines
@@ -347,58 +349,46 @@ def join_team(person: JsonObject, before: None, store: Any) -> None:
     store.change("teams", person["team"], lambda team: {**team, "members": team["members"] + 1})
 
 
-class ThingSchema(ItemSchema):
-    code = Text(0, 9, required=True)
-    of = Reference("things", allow_none=True, load_default=None)
-
-
-class CodeSchema(ItemSchema):
-    code = Text(0, 9, required=True)
-
-
 def test_a_duplicate_that_a_function_writes_is_named(tmp_path: Path) -> None:
     """Its collection, and at the line whose function has written it: no other line is refused for it."""
-    things = Resource("things", "thing", ThingSchema)
-    codes = Resource("codes", "code", CodeSchema, indexes=(Index("code", unique=True),))
+    people = replace(PEOPLE)
 
-    @things.after("create")
-    def use_code(thing: JsonObject, before: None, items: Any) -> None:
-        items.create("codes", {"code": thing["code"]})
+    @people.after("create")
+    def name_a_brand(person: JsonObject, before: None, items: Any) -> None:
+        items.create("brands", {"title": person["name"]})
 
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [things, codes])
-    file = lines(tmp_path / "things", *({"code": code} for code in "abacad"))
-    done = app.test_cli_runner().invoke(args=["import", "things", str(file), "--skip-bad"])
-    taken = "codes: another item has this code"
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [people, BRANDS])
+    file = lines(tmp_path / "people", *({"name": name} for name in "abacad"))
+    done = app.test_cli_runner().invoke(args=["import", "people", str(file), "--skip-bad"])
+    taken = "brands: another item has this title"
     assert done.stderr.splitlines() == [f"line 3: {taken}", f"line 5: {taken}"]
-    assert done.stdout.splitlines()[0] == "imported 4 things, skipped 2"
-    assert sorted(each["code"] for each in app.test_client().get("/codes").json) == [*"abcd"]
+    assert done.stdout.splitlines()[0] == "imported 4 people, skipped 2"
+    assert [each["title"] for each in app.test_client().get("/brands").json] == [*"abcd"]
     a, b = (f"00000000-0000-7000-8000-00000000000{number}" for number in range(2))
-    circle = lines(tmp_path / "circle", {"code": "x", "id": a, "of": b}, {"code": "x", "id": b, "of": a})
-    refused = app.test_cli_runner().invoke(args=["import", "things", str(circle)])
-    assert f"Error: {taken}" in refused.stderr and len(app.test_client().get("/things").json) == 4
+    circle = lines(tmp_path / "circle", {"name": "x", "id": a, "manager": b}, {"name": "x", "id": b, "manager": a})
+    refused = app.test_cli_runner().invoke(args=["import", "people", str(circle)])
+    assert f"Error: {taken}" in refused.stderr and len(app.test_client().get("/people").json) == 4
 
 
 def test_an_item_that_a_function_refuses_is_a_bad_line(tmp_path: Path) -> None:
     """It is named with what the function says, and --skip-bad skips it alone."""
-    things = Resource("things", "thing", ThingSchema)
+    people = replace(PEOPLE)
 
-    @things.after("create")
-    def refuse_x(thing: JsonObject, before: None, items: Any) -> None:
-        if thing["code"] == "x":
-            raise Conflict("x is not sold any more")
-        if thing["code"] == "y":
-            items.create("things", {"code": "", "of": "none"})
+    @people.after("create")
+    def refuse_x(person: JsonObject, before: None, items: Any) -> None:
+        if person["name"] == "x":
+            raise Conflict("x is not employed any more")
+        if person["name"] == "y":
+            items.create("people", {"name": "z", "manager": "none"})
 
-    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [things])
-    file = lines(tmp_path / "things", *({"code": code} for code in "axyb"))
-    refused = app.test_cli_runner().invoke(args=["import", "things", str(file)])
-    assert refused.exit_code == 1 and "line 2: x is not sold any more" in refused.stderr
-    done = app.test_cli_runner().invoke(args=["import", "things", str(file), "--skip-bad"])
-    assert done.stderr.splitlines() == [
-        "line 2: x is not sold any more",
-        "line 3: of: there is no item 'none' in things",
-    ]
-    assert sorted(each["code"] for each in app.test_client().get("/things").json) == [*"ab"]
+    app = create_app(Config(database_url=f"sqlite:///{tmp_path}/a.db"), [people])
+    file = lines(tmp_path / "people", *({"name": name} for name in "axyb"))
+    refused = app.test_cli_runner().invoke(args=["import", "people", str(file)])
+    first = "line 2: x is not employed any more"
+    assert refused.exit_code == 1 and first in refused.stderr
+    done = app.test_cli_runner().invoke(args=["import", "people", str(file), "--skip-bad"])
+    assert done.stderr.splitlines() == [first, "line 3: manager: there is no item 'none' in people"]
+    assert sorted(each["name"] for each in app.test_client().get("/people").json) == [*"ab"]
 
 
 def declared() -> list[Resource]:

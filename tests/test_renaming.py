@@ -102,14 +102,19 @@ def post(client: FlaskClient, path: str, sent: Any, **options: Any) -> Any:
     return answered.json
 
 
-def sending(got: list[Any], status: int) -> Any:
-    """Sends messages to a list; each gets this status."""
+def delivered(client: FlaskClient, status: int = 200) -> list[tuple[str, str]]:
+    """The types of the events that are due, and the names of their items; each message gets this status."""
+    got = list[Any]()
 
     def send(url: str, headers: Any, body: bytes) -> DeliveryResult:
         got.append(orjson.loads(body))
         return DeliveryResult(status, "", None)
 
-    return send
+    deliverer = deliverer_of(service_of(client.application), send)
+    while deliverer.deliver_once():
+        pass
+    deliverer.close()
+    return [(each["type"], each["data"]["name"]) for each in got]
 
 
 @pytest.mark.parametrize("has_started", [False, True])
@@ -194,26 +199,17 @@ def test_events(programs: Programs) -> None:
 @pytest.mark.needs("webhooks")
 def test_queued_deliveries(programs: Programs) -> None:
     """They are sent, each under the new name, and those of one item in order."""
-    old, got = programs.serve(NOTES), list[Any]()
+    old = programs.serve(NOTES)
     webhook = post(old, "/api/v1/webhooks", {"url": "https://a.example/"})
     note = post(old, "/notes", {"name": "a"})
-    former = deliverer_of(service_of(old.application), sending(got, 500))
-    assert former.deliver_once() == 1 and got[0]["type"] == "note.created"  # which fails: there will be a retry
-    former.close()
+    assert delivered(old, 500) == [("note.created", "a")]  # which fails: there will be a retry
     new = programs.rename(MEMOS)
     post(new, "/memos", {"name": "b"})
     assert new.patch(f"/memos/{note['id']}", json={"name": "c"}).status_code == 200
-    got.clear()
-    latter = deliverer_of(service_of(new.application), sending(got, 200))
-    while latter.deliver_once():
-        pass
-    assert [each["type"] for each in got] == ["memo.created"]  # of b: an event of a waits for the retry
+    assert delivered(new) == [("memo.created", "b")]  # an event of a waits for the retry
     for status in ("paused", "active"):  # after which all is due
         assert new.patch(f"/api/v1/webhooks/{webhook['id']}", json={"status": status}).status_code == 200
-    while latter.deliver_once():
-        pass
-    latter.close()
-    assert [(each["type"], each["data"]["name"]) for each in got[1:]] == [("memo.created", "a"), ("memo.updated", "c")]
+    assert delivered(new) == [("memo.created", "a"), ("memo.updated", "c")]
 
 
 @pytest.mark.needs("keys", "webhooks")
@@ -243,11 +239,7 @@ def test_keys_and_webhooks_are_listed(tmp_path: Path) -> None:
     assert new.get("/memos", headers={"X-API-Key": one["secret"]}).status_code == 403
     post(new, "/memos", {"name": "b"}, headers=ADMIN)
     assert new.patch(path, json={"types": ["memo.*"], "status": "active"}, headers=ADMIN).status_code == 200
-    deliverer = deliverer_of(service_of(new.application), sending(got := list[Any](), 200))
-    while deliverer.deliver_once():
-        pass
-    deliverer.close()
-    assert [(each["type"], each["data"]["name"]) for each in got] == [("memo.created", "a"), ("memo.created", "b")]
+    assert delivered(new) == [("memo.created", "a"), ("memo.created", "b")]
 
 
 @pytest.mark.needs("keys")
@@ -295,11 +287,7 @@ def test_the_service_must_be_stopped(programs: Programs) -> None:
 @pytest.mark.parametrize(
     ("resources", "names", "reason"),
     [
-        (
-            (NOTES, MEMOS),
-            ("notes", "memos"),
-            "'notes' is served, or the store has nothing of it; it has something of t",
-        ),
+        ((NOTES, MEMOS), ("notes", "memos"), "'notes' is served, or the store has nothing of it; it has some"),
         ((MEMOS,), ("notes", "my memos"), "no resource serves 'my memos': let one do so, and none 'notes', before "),
         ((MEMOS,), ("other", "memos"), "'other' is served, or the store has nothing of it; it has something of notes"),
         ((MEMOS,), ("keys", "memos"), "'keys' is served, or the store has nothing of it; it has something of notes"),
@@ -368,20 +356,10 @@ class TestUnserved:
         old.delete("/notes/2")
         assert "unserved" not in new.get("/readyz").json
 
-    @pytest.mark.parametrize(
-        ("resources", "name", "reason"),
-        [
-            ((declared(ids="integer"), TASKS), "notes", "'notes' is served, or the store has nothing of it; "),
-            ((TASKS,), "keys", "'keys' is served, or the store has nothing of it; it has something of notes"),
-            ((TASKS,), "_ids", "'_ids' is served, or the store has nothing of it; it has something of notes"),
-            ((TASKS,), "other", "'other' is served, or the store has nothing of it; it has something of notes"),
-        ],
-    )
-    def test_forget_refuses(
-        self, programs: Programs, old: FlaskClient, resources: tuple[Resource, ...], name: str, reason: str
-    ) -> None:
-        done = programs.run(resources, "forget", name)
-        assert done.exit_code == 2 and done.stderr.startswith(f"Error: {reason}"), done.stderr
+    def test_forget_refuses(self, programs: Programs, old: FlaskClient) -> None:
+        for resources, name in (((declared(ids="integer"), TASKS), "notes"), ((TASKS,), "_ids")):
+            done = programs.run(resources, "forget", name)
+            assert done.exit_code == 2 and f"'{name}' is served, or the store has nothing of it; " in done.stderr
         assert len(old.get("/notes").json) == 2
 
     @pytest.mark.parametrize("answer", ["n", "y", ""])
@@ -399,18 +377,11 @@ class TestUnserved:
         post(old, "/api/v1/webhooks", {"url": "https://a.example/"})
         post(old, "/notes", {"name": "secret"})
         cursor = old.get("/api/v1/events?limit=100").json[-1]["id"]
-        deliverer = deliverer_of(service_of(old.application), lambda *sent: DeliveryResult(500, "", None))
-        assert deliverer.deliver_once() == 1
-        deliverer.close()
+        assert delivered(old, 500)
         done = programs.run((TASKS,), "forget", "notes", "--yes")
         assert (done.exit_code, done.stdout) == (0, "3 items of notes are deleted\n"), (done.stderr, done.exception)
-        assert b"secret" not in orjson.dumps(
-            [
-                stores.execute(programs.url, f"SELECT * FROM {table}")  # noqa: S608
-                for table in ("items", "events", "deliveries")
-            ],
-            default=str,
-        )
+        for table in ("items", "events", "deliveries"):
+            assert "secret" not in repr(stores.execute(programs.url, f"SELECT * FROM {table}"))  # noqa: S608
         new = programs.serve(TASKS)
         post(new, "/tasks", {"name": "x"})
         (event,) = new.get(f"/api/v1/events?after={cursor}").json

@@ -281,12 +281,9 @@ MALFORMED = [
     ('sort=["id","ASC"]&sort=["price","ASC"]', "sort is given more than once"),
     ("_sort=price&sort=price", "sort names a field twice"),
     ("limit[]=1&limit[]=2", "limit is given more than once"),
-    ("colour[]=red", "colour is not a parameter of this list"),
     ("colour_gte=5", "colour_gte is not a parameter of this list; there are: limit,"),
     ("tags_like=x", "tags[like] is no operator of tags; there are: eq, in"),
-    ("price_gte=much", "price[gte] must be a number"),
     ("_embed=comments", "embed cannot be 'comments'; there are: none here"),
-    ('embed=["author"]', "embed cannot be 'author'"),
     ("embed=[1]", "embed must be names of what to embed"),
     ("range=[0,9", "range must be JSON"),
     ("range=[9,0]", "range must be [first, last]"),
@@ -297,7 +294,6 @@ MALFORMED = [
     ('sort=["id","UP"]', "sort cannot be 'UP'; there are: asc, desc"),
     ("filter={", "filter must be JSON"),
     ("filter=[]", "filter is not a parameter of this list"),
-    ('filter={"colour":"red"}', "colour is not a parameter of this list"),
     ('filter={"name":null}', "name[is] is no operator of name; there are: eq,"),
     ('filter={"price":{"colour":5}}', "price.colour is not a parameter of this list"),
     ('filter={"price":{"gte":"much"}}', "price[gte] must be a number"),
@@ -305,7 +301,6 @@ MALFORMED = [
     ('filter={"a\'b":1}', 'filter has for "a\'b" no comparison of a field'),
     (f'filter={{{"%22a%22:{" * 8}"a":1{"}" * 9}', "filter has more than 8 objects inside each other"),
     ('filter={"price":true}', "price must be a number"),
-    ('filter={"limit":1}', "limit[eq] is not a parameter"),
     ('filter={"or":"(name=p00)"}', "or[eq] is not a parameter"),
 ]
 

@@ -5,9 +5,7 @@ DEEP = '{"n": ' * 40 + "0" + "}" * 40
 SHAPES: dict[str, str | bytes] = {
     "an empty object": "{}",
     "only a schema": '{"$schema": "./node_modules/json-server/schema.json"}\n',
-    "only a single item": '{"settings": {"theme": "dark", "size": 12}}',
     "single items": '{"home": {"hero": {"title": "Hi"}}, "about": {"text": "Us"}, "empty": {}}',
-    "an empty collection": '{"todos": []}',
     "empty collections beside others": '{"todos": [], "done": [], "lists": [{"id": 1, "name": "Shop"}]}',
     "of the readme": """{
   "posts": [{ "id": "1", "title": "a title", "views": 100 }, { "id": "2", "title": "another title", "views": 200 }],
@@ -15,21 +13,8 @@ SHAPES: dict[str, str | bytes] = {
   "profile": { "name": "typicode" }
 }
 """,
-    "compact": '{"a":[{"id":1,"b":"x"},{"id":2,"b":"y"}],"c":{"d":[1,2]}}',
-    "uneven": """{
- "users": [
-      {"id": 1,
-  "name": "Ann" },
-
-    {
-      "id": 2, "name":"Ben"}  ]
-   , "roles" :[ {"id":1 , "name": "admin"} ]
-
-}""",
-    "tabs": '{\n\t"cars": [\n\t\t{\n\t\t\t"id": 1,\n\t\t\t"year": 1999\n\t\t}\n\t]\n}\n',
     "line ends of Windows": '{\r\n  "cars": [\r\n    { "id": 1, "make": "Fiat" },\r\n    { "id": 2 }\r\n  ]\r\n}\r\n',
     "a byte order mark": b'\xef\xbb\xbf{"cars": [{"id": 1, "make": "Fiat"}, {"id": 2, "make": "Opel"}]}',
-    "blank lines at the ends": '\n\n{"cars": [{"id": 1, "make": "Fiat"}]}\n\n\n',
     "ids that are texts of numbers": '{"users": [{"id": "1", "name": "A"}, {"id": "02", "name": "B"}, {"id": "10"}]}',
     "without ids": '{"notes": [{"text": "one"}, {"text": "two"}]}',
     "without some ids": '{"notes": [{"id": 1, "text": "one"}, {"text": "two"}, {"id": 7, "text": "three"}]}',

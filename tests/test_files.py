@@ -364,19 +364,6 @@ def test_an_id_that_is_not_sent_is_where_the_others_are(tmp_path: Path, *, is_la
         served.run()
 
 
-def test_collections_are_as_in_the_file(tmp_path: Path) -> None:
-    """No field is added, none is lost, and the order is that of the file; new items are the last."""
-    tags: list[Any] = [{"id": id, "postId": 1} for id in ("10", "b", "2", "a", "1")]
-    served = serve(tmp_path, data := {**BLOG, "tags": tags})
-    assert {name: served.get(f"/{name}") for name in data} == data
-    assert served.get("/tags?_page=2&_limit=2") == tags[2:4]
-    assert served.get("/posts/1/tags") == served.get("/posts/1?_embed=tags")["tags"] == tags
-    assert served.client.post("/tags", json=(new := {"id": "0", "postId": 2})).status_code == 200
-    assert served.client.put("/tags/b", json=(changed := {"id": "b", "postId": 2})).status_code == 200
-    served.run()
-    assert served.get("/tags") == served.data["tags"] == [tags[0], changed, *tags[2:], new]
-
-
 def test_changes_are_written(served: Served) -> None:
     """Before they are answered; the file keeps its mode, and a link to it stays one."""
     served.file.chmod(0o640)
@@ -511,17 +498,6 @@ def test_an_item_that_is_stored_again_is_the_last(served: Served) -> None:
     assert served.get("/posts") == served.data["posts"]
 
 
-def test_a_request_sees_what_was_saved_just_before(served: Served) -> None:
-    """It is done on that: also on an item that the edit has changed."""
-    assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
-    served.edit(lambda data: data["posts"][0].update(note="edited"))
-    served.edit(lambda data: data["posts"][1].update(views=8))
-    changed = served.client.patch("/posts/1", json={"views": 102})
-    assert changed.json == {"id": 1, "title": "Hello", "views": 102, "note": "edited"}
-    assert [each["views"] for each in served.data["posts"]] == [102, 8]
-    assert served.get("/posts") == served.data["posts"]
-
-
 def test_another_form_is_no_edit(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     """Of an item that a request has changed at the same time."""
     assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
@@ -634,22 +610,6 @@ def test_a_write_that_fails_is_undone(
     assert [each.name for each in served.file.parent.iterdir()] == ["db.json"]
     assert served.client.delete("/posts/1").status_code == 200
     assert len(served.data["posts"]) == 1
-
-
-def test_a_schema_beside_the_file_is_used(tmp_path: Path) -> None:
-    """Instead of what the values show; items that it does not admit are named at the start."""
-    file, beside = tmp_path / "db.json", tmp_path / "db.schema.json"
-    file.write_text(json.dumps(BLOG))
-    post = {"type": "object", "properties": {"title": {"$ref": "#/$defs/short"}}, "required": ["title"]}
-    document = {"properties": {"posts": {"type": "array", "items": {"$ref": "#/$defs/post"}}}}
-    beside.write_text(json.dumps({**document, "$defs": {"post": post, "short": {"type": "string", "maxLength": 5}}}))
-    served = Served(file)
-    reply = served.client.post("/posts", json={"title": "too long"})
-    assert (reply.status_code, reply.json["errors"][0]["pointer"]) == (422, "#/title")
-    assert served.client.post("/posts", json={"title": "short"}).json == {"id": 3, "title": "short"}
-    beside.write_text(beside.read_text().replace("5", "4"))
-    with pytest.raises(SystemExit, match=r"^restkeeper: db\.json:1:12: posts/1: .*title.*: change it, or the schema$"):
-        Served(file)
 
 
 def test_the_schema_of_a_file(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import Result
@@ -80,20 +81,6 @@ def names(app: Application) -> list[str]:
     return [item["name"] for item in app.test_client().get("/products?limit=100").json]
 
 
-class Writes:
-    """Counts the transactions of a store; the one with the number `fails` fails before its commit."""
-
-    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, fails: int = 0) -> None:
-        self._write, self._fails, self.count = store.write, fails, 0
-        monkeypatch.setattr(store, "write", self)
-
-    def __call__(self, work: Callable[[Transaction], Any], **options: Any) -> Any:
-        self.count += 1
-        if self.count == self._fails:
-            raise StoreUnavailable("busy")
-        return self._write(work, **options)
-
-
 def test_an_interrupted_import_can_be_continued(
     app: Application, store: Store, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,9 +88,15 @@ def test_an_interrupted_import_can_be_continued(
     monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
     monkeypatch.setattr("restkeeper.cli.common.PAUSE_SECONDS", 0.0)
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)))
-    with monkeypatch.context() as patch:
-        Writes(store, patch, fails=5)
-        result = run(file)
+    write, numbers = store.write, count(1)
+
+    def fail_once(work: Callable[[Transaction], Any], **options: Any) -> Any:
+        if next(numbers) == 5:
+            raise StoreUnavailable("busy")
+        return write(work, **options)
+
+    monkeypatch.setattr(store, "write", fail_once)
+    result = run(file)
     assert (result.exit_code, len(names(app))) == (1, 4)
     assert "4 of 9 were imported; the same command continues from there" in result.stderr
     assert first_line(run(file)) == "imported 5 products, 4 already there"
@@ -200,9 +193,9 @@ def test_a_duplicate_stops_the_import(app: Application, run: Run, tmp_path: Path
 def test_a_bad_file_is_refused_before_any_lock(
     store: Store, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes = Writes(store, monkeypatch)
+    monkeypatch.setattr(store, "write", write := Mock())
     assert run(lines(tmp_path / "a.ndjson", *[{"name": "a"}] * 50, {})).exit_code == 1
-    assert writes.count == 0
+    assert not write.called
 
 
 def test_a_named_pipe_is_read_before_any_lock(app: Application, run: Run, tmp_path: Path) -> None:

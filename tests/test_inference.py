@@ -52,21 +52,10 @@ def test_the_class_of_values(values: list[str], schema: Any) -> None:
 
 def test_objects_have_their_members() -> None:
     """Those that all have are required, also inside arrays."""
-    assert inferred('{"a": 1, "tags": [{"b": "x"}, {"b": null, "c": 1}]}', '{"a": 2}') == {
-        "type": "object",
-        "properties": {
-            "a": {"type": "integer"},
-            "tags": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {"b": {"type": ["string", "null"]}, "c": {"type": "integer"}},
-                    "required": ["b"],
-                },
-            },
-        },
-        "required": ["a"],
-    }
+    tag = {"b": {"type": ["string", "null"]}, "c": {"type": "integer"}}
+    tags = {"type": "array", "items": {"type": "object", "properties": tag, "required": ["b"]}}
+    schema = inferred('{"a": 1, "tags": [{"b": "x"}, {"b": null, "c": 1}]}', '{"a": 2}')
+    assert schema == one({"type": "integer"}, "a") | {"properties": {"a": {"type": "integer"}, "tags": tags}}
 
 
 def test_what_is_counted_is_bounded() -> None:
@@ -168,14 +157,9 @@ def test_unknown_fields_are_refused_where_the_schema_closes_it() -> None:
     client = create_app(Config(), resources_of({"posts": Declared(schema)}, [], strict=True)).test_client()
     assert client.put("/posts/1", json={"b-c": 1, "id": "1"}).json == {"b-c": 1, "id": "1"}
     document = client.get("/openapi.json").json["components"]["schemas"]
-    for name, fields in {
-        "Post": "a b-c id",
-        "PostInput": "a b-c id",
-        "PostReplacement": "a b-c",
-        "PostPatch": "a b-c",
-    }.items():
+    for name, own in (("Post", ["id"]), ("PostInput", ["id"]), ("PostReplacement", []), ("PostPatch", [])):
         assert document[name]["additionalProperties"] is False
-        assert sorted(document[name]["properties"]) == fields.split()
+        assert sorted(document[name]["properties"]) == ["a", "b-c", *own]
 
 
 def test_what_a_field_refers_to_is_beside_it() -> None:
@@ -240,11 +224,7 @@ def test_references_within_the_document_are_resolved() -> None:
     base = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
     node = {"allOf": [{"$ref": "#/$defs/base"}, {"properties": {"next": {"$ref": "#/$defs/node"}}}]}
     made = inlined({"$ref": "#/$defs/node"}, {"$defs": {"base": base, "node": node}}, "nodes", notes)
-    assert made == {
-        "type": "object",
-        "properties": {"id": {"type": "integer"}, "next": {}},
-        "required": ["id"],
-    }
+    assert made == {"type": "object", "properties": {"id": {"type": "integer"}, "next": {}}, "required": ["id"]}
     assert notes == ["nodes.next: is inside itself: any JSON is accepted"]
 
 
@@ -272,10 +252,7 @@ def test_a_service_validates_by_the_schema() -> None:
     schema = {"properties": {"author": author, "version": {"type": "integer"}}}
     client = create_app(Config(), resources_of({"posts": Declared(schema)}, [])).test_client()
     wrong = client.put("/posts/1", json={"author": {"age": "1"}})
-    assert (wrong.status_code, wrong.json["errors"]) == (
-        422,
-        [{"pointer": "#/author/age", "detail": "must be a whole number"}],
-    )
+    assert wrong.json["errors"] == [{"pointer": "#/author/age", "detail": "must be a whole number"}]
     sent = {"author": {"age": 1, "at": "x"}, "z": 1.10, "version": 7, "id": "1"}
     assert client.put("/posts/1", json=sent).json == sent
     assert client.get("/posts?author.age[gte]=1&version=7").json == [sent]

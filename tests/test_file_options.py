@@ -26,9 +26,8 @@ from restkeeper.features.files.items import LONGEST_ID
 from restkeeper.features.files.reading import FileError
 from restkeeper.features.files.rewriting import MOST_RULES, read_rules, rewrite
 from tests.callers import ADMIN, ADMIN_KEY, key
-from tests.json_file import BLOG, client_of
-from tests.json_server.record import running
-from tests.live import ROOT, send
+from tests.json_file import BLOG, client_of, running
+from tests.live import ROOT
 from tests.waiting import SECONDS
 
 FORM = "application/x-www-form-urlencoded"
@@ -338,14 +337,13 @@ def test_the_command_line_of_json_server(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "index.html").write_text("<p>site")
     options = "-w -H localhost -r rules.json -s site -d 1 -q --ro --fks _ref -i _id"
-    with running(file, [sys.executable, "-P", "-m", "restkeeper", *options.split()], "/posts") as port:
-        assert send(port, "GET", "/blog/posts/1/notes/").json() == [{"_id": 1, "post_ref": 1}]
-        assert send(port, "GET", "/").body == b"<p>site"
-        assert send(port, "POST", "/posts", {}).status == 405
+    with running(file, *options.split()) as server:
+        assert server.send("GET", "/blog/posts/1/notes/").json() == [{"_id": 1, "post_ref": 1}]
+        assert server.send("GET", "/").body == b"<p>site"
+        assert server.send("POST", "/posts", {}).status == 405
         with ThreadPoolExecutor() as pool:  # one is made for all of them, while others have their turns
-            documents = [pool.submit(send, port, "GET", "/openapi.json") for _ in range(3)]
-            assert [each.result().status for each in documents] == [200] * 3
-    assert file.with_suffix(".log").read_text() == ""
+            assert list(pool.map(server.status, ["/openapi.json"] * 3)) == [200] * 3
+    assert server.lines == ""
 
 
 def test_the_port_is_that_of_json_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,8 @@ import errno
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -27,9 +25,8 @@ from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.reading import FileError, key_of, parse, stamp_of
 from restkeeper.features.files.saving import SavedFile, say, write_file
 from restkeeper.service import service_of
-from tests.json_file import BLOG, client_of
-from tests.live import ROOT, HttpResponse, send
-from tests.ports import free_ports
+from tests.json_file import BLOG, Server, client_of, running
+from tests.live import ROOT
 from tests.refused import printed_by
 from tests.waiting import SECONDS, until
 
@@ -708,51 +705,6 @@ def test_faults_that_are_asked_for(tmp_path: Path) -> None:
     client = client_of(tmp_path, BLOG, fail=0.5, delay=(0.001, 0.002))
     statuses = {client.get("/posts").status_code for _ in range(60)}
     assert statuses == {200, 503}
-
-
-class Server:
-    """`restkeeper FILE` in a process of its own; `lines` is what it has printed."""
-
-    def __init__(self, file: Path, *options: str) -> None:
-        (self.port,) = free_ports(1)
-        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-        self.log = file.with_suffix(".log")
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "restkeeper", "--port", str(self.port), str(file), *options],
-                env=environ,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        until(lambda: "serves" in self.lines or self.process.poll() is not None)
-
-    @property
-    def lines(self) -> str:
-        return self.log.read_text()
-
-    def send(self, method: str, path: str, body: Any = None) -> HttpResponse:
-        return send(self.port, method, path, body)
-
-    def has(self, path: str) -> bool:
-        """Whether it serves this; a worker that ends may close a new connection."""
-        with suppress(OSError, HTTPException):
-            return self.send("GET", path).status == 200
-        return False
-
-    def end(self, number: int = signal.SIGTERM) -> None:
-        os.killpg(self.process.pid, number)
-        self.process.wait(timeout=SECONDS)
-
-
-@contextmanager
-def running(file: Path, *options: str) -> Iterator[Server]:
-    server = Server(file, *options)
-    try:
-        yield server
-    finally:
-        if server.process.poll() is None:
-            server.end()
 
 
 def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:

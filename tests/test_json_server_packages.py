@@ -166,7 +166,7 @@ def test_files_as_people_have_them_are_read_alike(packages: Path, tmp_path: Path
         (folder := tmp_path / str(number)).mkdir()
         client, content = client_of(folder, SHAPES[shape]), json.loads(SHAPES[shape])
         try:
-            with running(folder / "db.json", node, "/none") as port:
+            with running(folder / "db.json", node) as port:
                 for path in [path for name, member in content.items() for path in reads_of(name, member)]:
                     theirs, ours = send(port, "GET", path), client.get(path)
                     has_ids = "without" not in shape

@@ -24,7 +24,7 @@ from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.versions import Version, Versions
 from tests.browser import Page, Tab
-from tests.test_files import running
+from tests.json_file import running
 
 pytestmark = pytest.mark.needs("batch", "browse", "events", "health", "keys", "openapi", "pages", "webhooks")
 

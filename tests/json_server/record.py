@@ -4,21 +4,17 @@ The folder is the `node_modules` of the package.json here, where each version se
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.client import HTTPException
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tests.live import ROOT, send
-from tests.ports import free_ports
-from tests.waiting import SECONDS, until
+from tests import json_file
+from tests.live import send
 
 HERE = Path(__file__).parent
 KEPT = ("Link", "X-Total-Count")
@@ -40,36 +36,11 @@ def requests(version: str) -> list[str]:
 
 
 @contextmanager
-def running(file: Path, command: list[str], first: str = "/profile") -> Iterator[int]:
-    """The port of a server of a file, which then ends; in an environment in which 1 does not watch the file.
-
-    Raises RuntimeError if it does not start.
-    """
-    (port,) = free_ports(1)
+def running(file: Path, program: list[str]) -> Iterator[int]:
+    """The port of a server of a file, which then ends. Raises RuntimeError if it does not start."""
     (file.parent / "public").mkdir(exist_ok=True)  # 1 needs it then
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NODE_ENV": "production"}
-    with (log := file.with_suffix(".log")).open("w") as output:
-        process = subprocess.Popen(
-            [*command, str(file), "--port", str(port), "--host", "127.0.0.1"],
-            cwd=file.parent,
-            env=environ,
-            stdout=output,
-            stderr=output,
-        )
-
-    def answers() -> bool:
-        if process.poll() is not None:
-            raise RuntimeError(log.read_text())
-        with suppress(OSError, HTTPException):
-            return send(port, "GET", first).status < 500
-        return False
-
-    try:
-        until(answers)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(timeout=SECONDS)
+    with json_file.running(file, program=program) as server:
+        yield server.port
 
 
 def record(version: str, packages: Path) -> dict[str, Any]:

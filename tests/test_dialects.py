@@ -53,7 +53,6 @@ def fault(response: TestResponse) -> str:
 JSON_SERVER = [
     # ra-data-json-server: getList, with a page, order and filters; getManyReference
     ("_end=5&_order=DESC&_sort=price&_start=0", [11, 10, 9, 8, 7], 12),
-    ("_end=10&_order=ASC&_sort=name&_start=5", [5, 6, 7, 8, 9], 12),
     ("_end=15&_order=ASC&_sort=id&_start=10", [10, 11], 12),
     ("_end=30&_order=ASC&_sort=id&_start=20", [], 12),
     ("_end=10&_order=ASC&_sort=id&_start=0&status=draft", [0, 5, 10], 3),
@@ -63,7 +62,6 @@ JSON_SERVER = [
     # refine: getList with sorters, filters (contains, ne, in), a search
     ("_end=6&_order=asc%2Cdesc&_sort=stock%2Cprice&_start=1", [6, 3, 0, 10, 7], 12),
     ("_end=10&_start=0&name_like=P0&price_gte=5&price_lte=9&status=active&stock_ne=0", [7, 8], 2),
-    ("_end=10&_start=0&status=draft&status=archived", [0, 5, 10], 3),
     # json-server: what test_json_server.py does not compare
     ("_page=0&_limit=2", [0, 1], 12),
     ("_page=2&_limit=2&_start=7&_end=9", [2, 3], 12),
@@ -89,11 +87,9 @@ SIMPLE_REST = [
     ("filter=%7B%7D&range=%5B5%2C9%5D&sort=%5B%22name%22%2C%22ASC%22%5D", [5, 6, 7, 8, 9], "5-9/12"),
     ("filter=%7B%7D&range=%5B10%2C14%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [10, 11], "10-11/12"),
     ("filter=%7B%7D&range=%5B20%2C29%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [], "*/12"),
-    ("filter=%7B%22status%22%3A%22draft%22%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [0, 5, 10], "0-2/3"),
     ("filter=%7B%22stock%22%3A2%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [2, 5, 8, 11], "0-3/4"),
     ("filter=%7B%22stock%22%3A%5B1%2C2%5D%2C%22tags%22%3A%5B%22odd%22%5D%7D&range=%5B0%2C1%5D", [1, 5], "0-1/4"),
     ("filter=%7B%22price_gte%22%3A5%2C%22price_lte%22%3A7.5%2C%22q%22%3A%22P0%22%7D&range=[0,9]", [5, 6, 7], "0-2/3"),
-    ("filter=%7B%22name%22%3A%22none%22%7D&range=%5B0%2C9%5D&sort=%5B%22id%22%2C%22ASC%22%5D", [], "*/0"),
     ('filter={"stock":[]}&range=[0,9]', [], "*/0"),
     ('filter={"price":{"gte":2,"lt":5},"stock":{"ne":0}}&range=[0,9]', [2, 4], "0-1/2"),
     ('filter={"id":{"lt":""}}&range=[0,9]', [], "*/0"),

@@ -292,24 +292,19 @@ def test_what_a_start_prints(
     assert capsys.readouterr().err.splitlines()[0] == line
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
+def test_what_json_server_has_besides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused."""
+    monkeypatch.chdir(tmp_path)
+    Path("db.json").write_text("{}")
+    for arguments, line in (
         ("db.json --middlewares hello.js", "No such option '--middlewares'."),
         ("http://localhost/db.json", "File 'http://localhost/db.json' does not exist"),
         ("none.js", "No such command 'none.js'."),
         ("db.json --static nowhere", "Directory 'nowhere' does not exist"),
-    ],
-)
-def test_what_json_server_has_besides(
-    arguments: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is refused."""
-    monkeypatch.chdir(tmp_path)
-    Path("db.json").write_text("{}")
-    done = CliRunner().invoke(main, arguments.split())
-    assert done.exit_code == 2 and line in done.output, done.output
-    assert "FILE [OPTIONS]" not in done.output  # FILE is no word that is written
+    ):
+        done = CliRunner().invoke(main, arguments.split())
+        assert done.exit_code == 2 and line in done.output, done.output
+        assert "FILE [OPTIONS]" not in done.output  # FILE is no word that is written
 
 
 def test_a_port_in_use_is_named_with_the_option(tmp_path: Path) -> None:

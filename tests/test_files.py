@@ -36,10 +36,8 @@ pytestmark = pytest.mark.needs("events")
 ROUTES = """
 from flask import Blueprint
 from restkeeper import needs
-
 more = Blueprint("more", __name__)
 blueprints = [more]
-
 @more.get("/hello")
 @needs("public")
 def hello():
@@ -71,7 +69,6 @@ def block(name: str) -> str:
         ("db.json", '{"\\ud800\\u0041": []}', "db.json:1:3: \\ud800 is half of a character"),
         ("db.json", '{"a": {"x": 1, "b": 2}, "a": [{"id": 1}], "b": {"y": 1}}', "db.json:1:2: 'a' is there twice"),
         ("db.json", '{"a": 12, "a": 1}', "db.json:1:8: 'a' is there twice"),
-        ("db.json", '{"b": {}, "a": [], "b": {}, "b": {}}', "db.json:1:20: 'b' is there twice"),
         (
             "db.json",
             '{"b": 12, "a": [],\n\n "b": {"y": 1}, "a": [{"id": 1}], "b": {"y": 1}}\n',
@@ -155,26 +152,21 @@ def test_what_a_schema_does_not_name_is_served_as_it_stands(tmp_path: Path) -> N
         client_of(tmp_path, data)
 
 
-@pytest.mark.parametrize(("count", "size", "is_cut"), [(10_000, 1, False), (10_001, 1, True), (10, 430_000, True)])
 def test_the_start_says_which_lists_are_cut(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    count: int,
-    size: int,
-    *,
-    is_cut: bool,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of more items or bytes than a list has; a Link has the next ones."""
     monkeypatch.setenv("DATABASE_URL", "memory://")  # as the command sets it
-    data = {"posts": [{"id": id, "t": "x" * size} for id in range(count)], "few": [{"id": 1}]}
-    (file := tmp_path / "db.json").write_text(json.dumps(data))
-    application_of(create_app, file, FileOptions())
     said = "posts: a list has at most 10,000 items and 4 MiB: its Link has the next, and /db all"
-    assert [line for line in capsys.readouterr().err.splitlines() if "a list has" in line] == [f"  {said}"] * is_cut
-    client = client_of(tmp_path, data)
-    assert ('rel="next"' in client.get("/posts").headers["Link"]) is is_cut
-    assert client.get("/posts?limit=10001").status_code == 400
+    for count, size, is_cut in ((10_000, 1, False), (10_001, 1, True), (10, 430_000, True)):
+        data = {"posts": [{"id": id, "t": "x" * size} for id in range(count)], "few": [{"id": 1}]}
+        (file := tmp_path / "db.json").write_text(json.dumps(data))
+        application_of(create_app, file, FileOptions())
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if "a list has" in line] == [f"  {said}"] * is_cut
+        client = client_of(tmp_path, data)
+        assert ('rel="next"' in client.get("/posts").headers["Link"]) is is_cut
+        assert client.get("/posts?limit=10001").status_code == 400
 
 
 def test_names_that_are_alike(tmp_path: Path) -> None:
@@ -734,15 +726,12 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
 FAILING = """
 from pathlib import Path
 from restkeeper.features.files.saving import SavedFile
-
 run_once = SavedFile.run_once
-
 def fail(saved):
-    if (failing := Path(__file__).with_name("failing")).exists():
+    if (failing := Path("failing")).exists():
         failing.unlink()
         raise RuntimeError("unforeseen")
     run_once(saved)
-
 SavedFile.run_once = fail
 """
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from marshmallow import INCLUDE, fields
+from marshmallow import fields
 
 import restkeeper
 from restkeeper import (
@@ -38,6 +38,7 @@ from restkeeper.cli.formats import READERS, WRITERS, Columns
 from restkeeper.config import Config
 from restkeeper.resources.views import StoredView
 from restkeeper.web.application import Application
+from tests.shapes import PostSchema
 from tests.shop import create_app
 from tests.test_cli import Run
 
@@ -164,11 +165,6 @@ KINDS = {name: kind for name, (kind, _) in (PLAIN | OTHERS).items()}
 NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 
 
-class OpenSchema(ItemSchema):
-    class Meta(ItemSchema.Meta):
-        unknown = INCLUDE
-
-
 def kinds_of(base: type[ItemSchema], **options: fields.Field[Any]) -> StoredView:
     """Items with a field of each kind."""
     schema = cast(type[ItemSchema], base.from_dict({**KINDS, **options}, name="KindSchema"))
@@ -176,7 +172,7 @@ def kinds_of(base: type[ItemSchema], **options: fields.Field[Any]) -> StoredView
 
 
 CLOSED = kinds_of(ItemSchema)
-OPEN = kinds_of(OpenSchema, vague=fields.Raw(allow_none=True))  # which an item can be without
+OPEN = kinds_of(PostSchema, vague=fields.Raw(allow_none=True))  # which an item can be without
 
 # Texts that a reader of cells could take for something else.
 TEXTS = st.sampled_from(

@@ -205,14 +205,12 @@ def test_a_named_pipe_is_read_before_any_lock(app: Application, run: Run, tmp_pa
     thread = threading.Thread(target=lambda: results.append(run(tmp_path / "pipe")))
     thread.start()
     with (tmp_path / "pipe").open("w") as pipe:
-        pipe.write(json.dumps({"name": "a", "description": "x" * 5000}) + "\n")
+        pipe.write(line := json.dumps({"name": "a", "description": "x" * 5000}) + "\n")
         pipe.flush()
-        pipe.write((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 100)  # more than a pipe holds
+        pipe.write(line * 100)  # more than a pipe holds
         assert app.test_client().post("/products", json={"name": "mine"}).status_code == 200
     join(thread)
     assert first_line(results[0]) == "imported 101 products"
-    (tmp_path / "file").write_text((json.dumps({"name": "a", "description": "x" * 5000}) + "\n") * 101)
-    assert first_line(run(tmp_path / "file")) == "imported 0 products, 101 already there"  # the same content
 
 
 @pytest.mark.sqlite

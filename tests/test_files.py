@@ -487,14 +487,6 @@ def test_an_item_that_is_stored_again_is_the_last(served: Served) -> None:
     assert served.get("/posts") == served.data["posts"]
 
 
-def test_another_form_is_no_edit(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of an item that a request has changed at the same time."""
-    assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
-    served.file.write_text(json.dumps(served.data, indent=8))
-    served.run()
-    assert served.data["posts"][0]["views"] == 101 and capsys.readouterr().err == ""
-
-
 def test_an_edit_just_before_the_write_is_not_overwritten(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write sees that the file is another one, and is done again on it."""
 

@@ -70,6 +70,9 @@ JSON_SERVER = [
     ("_order=desc&_limit=2", [0, 1], 12),
     ("_sort=&_limit=2", [0, 1], 12),
     ("stock_ne=1&stock_ne=2", [0, 3, 6, 9], 4),
+    # with parameters of ours: there is one order and one range
+    ("sort=-price&_start=1&_end=3&stock[ne]=1", [9, 8], 8),
+    ("_sort=price&_order=desc&limit=2&offset=1", [10, 9], 12),
 ]
 
 
@@ -93,6 +96,7 @@ SIMPLE_REST = [
     ('filter={"stock":[]}&range=[0,9]', [], "*/0"),
     ('filter={"price":{"gte":2,"lt":5},"stock":{"ne":0}}&range=[0,9]', [2, 4], "0-1/2"),
     ('filter={"id":{"lt":""}}&range=[0,9]', [], "*/0"),
+    ("range=[3,3]&fields=name", [3], "3-3/12"),
 ]
 
 
@@ -305,14 +309,6 @@ def test_malformed_queries(client: FlaskClient) -> None:
     """A malformed query is refused with one fault, which names the parameter and the valid values."""
     faults = [(query, message, fault(client.get("/products", query_string=query))) for query, message in MALFORMED]
     assert [(query, found) for query, message, found in faults if not found.startswith(message)] == []
-
-
-def test_our_own_parameters_can_be_combined_with_theirs(client: FlaskClient) -> None:
-    """There is one order and one range, from the parameters of either."""
-    fill(client)
-    assert shown(client.get("/products?sort=-price&_start=1&_end=3&stock[ne]=1")) == [9, 8]
-    assert shown(client.get("/products?_sort=price&_order=desc&limit=2&offset=1")) == [10, 9]
-    assert client.get("/products?range=[3,3]&fields=name").get_json() == [{"name": "p03"}]
 
 
 def test_the_service_works_without_dialects() -> None:

@@ -166,6 +166,7 @@ class TestSpaces:
                 others = [spaces.create() for _ in range(4)]
                 assert instance not in [each.instance for each in others]
                 list(map(spaces.drop, others))
+        spaces.drop(space)
         with pytest.raises(NotFound), spaces.using(space):
             pass
         assert len({spaces.create().instance for _ in range(4)}) == 4

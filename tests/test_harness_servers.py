@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 
 from restkeeper import LiveServer, Space
 from tests.endpoint import OK, serving
-from tests.live import ROOT, HttpResponse, loopback, response_of, send
+from tests.live import ROOT, Gunicorn, HttpResponse, loopback, response_of, send
 from tests.processes import children, of_session, open_files
 from tests.test_procfile import command_of
 from tests.waiting import SECONDS, until
@@ -191,9 +191,25 @@ def space(server: LiveServer) -> Iterator[Space]:
         yield made
 
 
+ANNA = '{"name": "Anna"}'
+
+
 def call(space: Space, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
     address = urlsplit(space.url)
     return send(int(address.port or 0), method, address.path + path, body, headers)
+
+
+@contextmanager
+def asking(space: Space, method: str, body: str | None = None, path: str = "/users") -> Iterator[HTTPConnection]:
+    """A connection on which this has been asked."""
+    with closing(HTTPConnection(urlsplit(space.url).netloc, timeout=SECONDS)) as connection:
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        yield connection
+
+
+def connect(space: Space) -> socket.socket:
+    address = urlsplit(space.url)
+    return socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS)
 
 
 def read(url: str) -> Any:
@@ -259,15 +275,9 @@ def test_an_old_connection_reaches_no_other_space(server: LiveServer) -> None:
     """A dropped space closes those that wait and those with a request under way, and its port refuses."""
     with server.space() as first:
         first.faults.delay("POST", "*", 30)
-        address = urlsplit(first.url)
-        with (
-            closing(HTTPConnection(address.netloc, timeout=SECONDS)) as pooled,
-            closing(HTTPConnection(address.netloc, timeout=SECONDS)) as waiting,
-            socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS) as unused,
-        ):
-            pooled.request("GET", "/users")
+        port = int(urlsplit(first.url).port or 0)
+        with asking(first, "GET") as pooled, asking(first, "POST", ANNA) as waiting, connect(first) as unused:
             assert response_of(pooled).status == 200
-            waiting.request("POST", "/users", '{"name": "Anna"}', {"Content-Type": "application/json"})
             until(lambda: len(first.requests()) == 2)
             first.drop()
             with server.space() as second:
@@ -279,7 +289,7 @@ def test_an_old_connection_reaches_no_other_space(server: LiveServer) -> None:
                     pooled.getresponse()
                 for host in loopback():
                     with pytest.raises(ConnectionRefusedError):
-                        socket.create_connection((host.strip("[]"), int(address.port or 0)))
+                        socket.create_connection((host.strip("[]"), port))
                 assert second.url != first.url and second.requests() == [] and names(second) == []
     with pytest.raises(ValueError, match="there is no such space: it was dropped"):
         first.requests()
@@ -301,17 +311,6 @@ def test_a_client_that_tries_again(space: Space) -> None:
     assert call(space, "POST", "/none", {"a": 1}).status == 404 and space.unmatched[0].body == '{"a": 1}'
 
 
-def test_a_client_that_does_not_wait(space: Space) -> None:
-    """What it has sent is in the journal all the same, once, and in the order of arrival."""
-    space.faults.delay("POST", "/users", 60, times=1)
-    address, body = urlsplit(space.url), '{"name": "Anna"}'
-    with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as waiting:
-        waiting.request("POST", "/users?a=b", body, {"Content-Type": "application/json"})
-        space.assert_requested("POST", "/users?a=b", times=1, json={"name": "Anna"}, within=30)
-    assert names(space) == []
-    assert [(each.method, each.status) for each in space.requests()] == [("POST", None), ("GET", 200)]
-
-
 def test_a_content_in_chunks(space: Space) -> None:
     """It is known when the request has arrived, for a stub, and for the service."""
     space.stub("POST", "/rates", json=2, request_json=[1])
@@ -328,61 +327,41 @@ def test_responses_are_dated(server: LiveServer, space: Space) -> None:
     space.clock.freeze("2031-01-01T00:00:00Z")
     space.faults.respond("GET", "/users", 200, json=[], headers={"Date": "yesterday"}, skip=1)
     for date in ("Wed, 01 Jan 2031 00:00:00 GMT", "yesterday"):
-        address = urlsplit(space.url)
-        with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as client:
-            client.request("GET", f"{address.path}/users")
-            with client.getresponse() as response:
-                assert response.headers.get_all("Date") == [date]
-    with closing(HTTPConnection(urlsplit(server.url).netloc, timeout=SECONDS)) as client:
-        client.request("GET", "/users")
-        with client.getresponse() as response:
-            assert len(response.headers.get_all("Date") or ()) == 1
-
-
-def test_a_connection_that_is_reset(space: Space) -> None:
-    """By RST, and not by FIN; the server goes on."""
-    for committed in (False, True):
-        space.faults.reset("POST", "/users", committed=committed, times=1)
-        with pytest.raises(ConnectionResetError):
-            call(space, "POST", "/users", {"name": f"Anna {committed}"})
-        assert len(names(space)) == committed
-    assert [each.fault for each in space.requests(method="POST")] == ["reset"] * 2
+        with asking(space, "GET") as client, client.getresponse() as response:
+            assert response.headers.get_all("Date") == [date]
+    with asking(server, "GET") as client, client.getresponse() as response:
+        assert len(response.headers.get_all("Date") or ()) == 1
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "end"),
+    ("kind", "options", "end", "are_stored"),
     [
-        ("reset", {}, ConnectionResetError),
-        ("reset", {"committed": True}, ConnectionResetError),
-        ("close", {}, HTTPException),
-        ("drop_response", {}, HTTPException),
-        ("cut_response", {}, HTTPException),
+        ("reset", {}, ConnectionResetError, False),  # by RST, and not by FIN
+        ("reset", {"committed": True}, ConnectionResetError, True),
+        ("close", {}, HTTPException, False),
+        ("drop_response", {}, HTTPException, True),
+        ("cut_response", {}, HTTPException, True),
     ],
 )
-def test_a_connection_ends_at_once(space: Space, kind: str, options: dict[str, Any], end: type[Exception]) -> None:
+def test_a_connection_ends_at_once(
+    space: Space, kind: str, options: dict[str, Any], end: type[Exception], are_stored: bool
+) -> None:
     """As a client sees it: 32 of them take less than half a second each, the time of half a pass of the loop."""
-    getattr(space.faults, kind)("GET", "/users", **options)
+    getattr(space.faults, kind)("POST", "/users", **options)
     begun = time.monotonic()
     for _ in range(32):
         with pytest.raises(end):
-            call(space, "GET", "/users")
+            call(space, "POST", "/users", {"name": "Anna"})
     assert time.monotonic() - begun < 32 * 0.5
-
-
-def test_a_response_that_is_late(space: Space) -> None:
-    """A client does not get it before the delay is over."""
-    space.faults.delay("GET", "/users", 0.3)
-    begun = time.monotonic()
-    assert call(space, "GET", "/users").status == 200 and time.monotonic() - begun >= 0.3
+    assert call(space, "GET", "/users").headers["x-total-count"] == str(32 * are_stored)
+    assert {each.fault for each in space.requests(method="POST")} == {kind}
 
 
 def test_a_response_that_stalls(space: Space) -> None:
     """In the middle of its content: the first half is there at once, and the rest after some seconds."""
     space.seed({"users": [{"name": "Anna"}]})
     space.faults.stall("GET", "/users", 0.3, times=1), space.faults.stall("HEAD", "/users", 60)
-    address = urlsplit(space.url)
-    with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as slow:
-        slow.request("GET", f"{address.path}/users")
+    with asking(space, "GET") as slow:
         response = slow.getresponse()
         half = int(response.headers["Content-Length"]) // 2
         begun, (first, rest) = time.monotonic(), (response.read(half), response.read())
@@ -393,13 +372,12 @@ def test_a_response_that_stalls(space: Space) -> None:
 
 
 def test_others_go_on_meanwhile(server: LiveServer, space: Space) -> None:
-    """During a delay, in this space and in others; a wait ends with the first delivery."""
-    address = urlsplit(space.url)
-    space.faults.delay("POST", "/users", 2)
-    with closing(HTTPConnection(address.netloc, timeout=SECONDS)) as slow, server.space() as other:
-        slow.request("POST", f"{address.path}/users", '{"name": "Anna"}', {"Content-Type": "application/json"})
-        until(lambda: space.requests(method="POST"))
-        assert names(other) == names(space) == [] and space.requests(method="POST")[0].status is None
+    """During a delay, in this space and in others: what waits is in the journal, once. A wait ends with a delivery."""
+    space.faults.delay("POST", "/users", 2, times=1)
+    with asking(space, "POST", ANNA, "/users?a=b") as slow, server.space() as other:
+        space.assert_requested("POST", "/users?a=b", times=1, json={"name": "Anna"}, within=30)
+        assert names(other) == names(space) == []
+        assert [(each.method, each.status) for each in space.requests()] == [("POST", None), ("GET", 200)]
         space.webhooks.wait("user.created", within=30)
         assert response_of(slow).status == 200
 
@@ -409,8 +387,7 @@ def test_a_delay_ends_with_its_space(server: LiveServer, kind: str) -> None:
     """And a stall: so does the connection of the client that waits for it."""
     space = server.space(seed={"users": [{"name": "Anna"}]})
     getattr(space.faults, kind)("GET", "/users", 60)
-    address = urlsplit(space.url)
-    with socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS) as client:
+    with connect(space) as client:
         client.sendall(b"GET /users HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until(lambda: not space.faults.unmet)
         space.drop()
@@ -454,9 +431,8 @@ def test_webhooks_at_once(server: LiveServer) -> None:
 
 def test_a_client_that_leaves(space: Space) -> None:
     """In the middle of its content: the journal has the request."""
-    address = urlsplit(space.url)
-    with socket.create_connection((str(address.hostname), int(address.port or 0)), SECONDS) as client:
-        client.sendall(f"POST {address.path}/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n[1".encode())
+    with connect(space) as client:
+        client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n[1")
     until(lambda: space.unmatched)
     assert [(each.path, each.status) for each in space.unmatched] == [("/x", 404)]
 
@@ -476,9 +452,7 @@ def test_the_command(folder: Path, until_eof: bool) -> None:
         assert made.keys() == {"id", "url", "control"}
         assert read(f"{made['url']}/users")[0]["name"] == "Anna"
         assert send(port, "GET", "/healthz").json() == {"status": "ok"}
-        for method, other in [("GET", "/users"), ("POST", "/users"), ("GET", "/"), ("GET", "/docs"), ("DELETE", "/x")]:
-            refused = send(port, method, other)
-            assert refused.status == 421 and "POST /__harness__/spaces makes one" in refused.json()["detail"]
+        assert send(port, "GET", "/users").status == 421
         control = urlsplit(made["control"]).path
         assert send(port, "PATCH", f"{control}/clock", {"frozen": True}).json()["frozen"] is True
         assert send(port, "DELETE", control).status == 200 and send(port, "DELETE", control).status == 404
@@ -580,21 +554,10 @@ def test_a_killed_run_leaves_nothing(folder: Path, tmp_path: Path) -> None:
 
 def test_it_is_not_imported(folder: Path) -> None:
     """In a deployment by the Procfile's command: no route, and no module in a worker."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    environ = ENVIRON | {"DATABASE_URL": f"sqlite:///{folder}/a.db"}
-    with listener, (folder / "log").open("w") as log:
-        fd = listener.fileno()
-        command = [*command_of("web"), "--bind", f"fd://{fd}"]
-        running = subprocess.Popen(command, cwd=folder, env=environ, stdout=log, stderr=log, pass_fds=[fd])
-    try:
+    with Gunicorn(folder, root=folder, app="", PYTHONPATH=str(ROOT)) as running:
         for path in ("/__harness__/spaces", "/__harness__/openapi.json", "/__harness__"):
-            assert send(port, "GET", path).status == send(port, "POST", path, {}).status == 404
-        lines = (folder / "log").read_text().splitlines()
-        assert {each for each in lines if each.startswith("modules")} == {"modules []"}
-    finally:
-        running.terminate()
-        running.wait(SECONDS)
+            assert running.get(path).status == running.post(path, {}).status == 404
+        assert {each for each in running.lines() if each.startswith("modules")} == {"modules []"}
 
 
 def test_other_machines_are_allowed(folder: Path) -> None:
@@ -611,11 +574,7 @@ def test_other_machines_are_allowed(folder: Path) -> None:
         assert running.stdout
         address = urlsplit(json.loads(running.stdout.readline())["url"])
         assert address.hostname == "127.0.0.1"  # which a program on this machine can open
-        for host, found in [
-            ("harness.test", "harness.test"),
-            ("[fd00::1]:80", "[fd00::1]"),
-            ("10.0.0.1:9", "10.0.0.1"),
-        ]:
+        for host, found in [("harness.test", "harness.test"), ("[fd00::1]:80", "[fd00::1]")]:
             made = send(int(address.port or 0), "POST", "/__harness__/spaces", {}, {"Host": host}).json()
             name, _, port = made["url"].removeprefix("http://").rpartition(":")
             assert name == found and first <= int(port) <= first + 20
@@ -641,16 +600,12 @@ def test_options_that_are_refused(folder: Path, options: list[str], message: str
     assert done.returncode and done.stdout == "" and message in done.stderr and done.stderr.count("\n") == 1
 
 
-LASTING = "needs DATABASE_URL=memory://"
-
-
 @pytest.mark.parametrize(
     ("settings", "option", "message"),
     [
         ({"HOST": "0.0.0.0"}, "--no-sendfile", "listen"),  # noqa: S104
         ({}, "--bind=0.0.0.0:0", "--bind 0.0.0.0: the test harness listens on 127.0.0.1"),
-        ({"DATABASE_URL": "sqlite:///a.db"}, "--no-sendfile", LASTING),
-        ({"DATABASE_URL": "postgresql://localhost/a"}, "--no-sendfile", LASTING),
+        ({"DATABASE_URL": "sqlite:///a.db"}, "--no-sendfile", "needs DATABASE_URL=memory://"),
     ],
 )
 def test_others_cannot_reach_it(folder: Path, settings: dict[str, str], option: str, message: str) -> None:

@@ -2,12 +2,14 @@
 
 import io
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -416,15 +418,13 @@ class TestClock:
         until(lambda: space.clock.now > begun)
         assert space.clock.freeze().year == 1970
         wrong_form = "^#/now: must be a time with an offset, such as 2026-01-31T12:00:00Z$"
-        for change in (space.clock.set, space.clock.freeze):
-            with pytest.raises(ValueError, match=wrong_form):
-                change(5)  # type: ignore[arg-type]
         for wrong in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59-01:00"):
             with pytest.raises(ValueError, match="1970 to 9999"):
                 space.clock.set(wrong)
-        for wrong in ("2026-01-01T00:00:00", "2026-01-01", "tomorrow"):
+        no_moments: list[Any] = ["2026-01-01T00:00:00", "2026-01-01", "tomorrow", 5]
+        for wrong, change in product(no_moments, (space.clock.set, space.clock.freeze)):
             with pytest.raises(ValueError, match=wrong_form):
-                space.clock.set(wrong)
+                change(wrong)
         assert (other.clock.now - before).total_seconds() < 60
 
     @pytest.mark.needs("idempotency")
@@ -456,19 +456,17 @@ class TestClock:
                 assert space.client.get("/products", headers=key).status_code == status
 
     @pytest.mark.needs("webhooks")
-    def test_webhooks_are_sent_again(self, space: Space, other: Space) -> None:
-        """Each attempt at its own time, however far the clock moves; nothing beside the test."""
-        for each in (space, other):
-            each.clock.freeze("2026-01-01T00:00:00Z")
-            subscribe(each, "product.created"), each.webhooks.respond(500, 500), create(each, "Anna")
-            assert [sent.status for sent in each.webhooks.deliveries()] == [500]
+    def test_webhooks_are_sent_again(self, space: Space) -> None:
+        """Each attempt at its own time, however far the clock moves."""
+        space.clock.freeze(START)
+        subscribe(space, "product.created"), space.webhooks.respond(500, 500), create(space, "Anna")
+        assert [sent.status for sent in space.webhooks.deliveries()] == [500]
         assert space.clock.advance(hours=75) == datetime(2026, 1, 4, 3, tzinfo=UTC)
         sent = space.webhooks.deliveries()
         assert [each.status for each in sent] == [500, 500, 200]
         assert len({each.headers["webhook-id"] for each in sent}) == 1
         first, second, third = (int(each.headers["webhook-timestamp"]) for each in sent)
         assert 5 <= second - first <= 10 and 300 <= third - second <= 600
-        assert len(other.webhooks.deliveries()) == 1
 
     @pytest.mark.needs("versions")
     def test_deprecation_and_sunset(self, tmp_path: Path) -> None:
@@ -738,9 +736,9 @@ class TestStubs:
     def test_fields_of_one_name(self, space: Space) -> None:
         """An array of them: two cookies."""
         space.stub("GET", "/rates", headers={"Set-Cookie": ["a=1", "b=2"], "X-A": "b"})
-        answer = space.client.get("/rates")
-        assert answer.headers.getlist("Set-Cookie") == ["a=1", "b=2"] and answer.headers.getlist("X-A") == ["b"]
-        assert space.requests()[0].response_headers["Set-Cookie"] == "a=1, b=2"
+        assert space.client.get("/rates").headers.getlist("Set-Cookie") == ["a=1", "b=2"]
+        shown = space.requests()[0].response_headers
+        assert (shown["Set-Cookie"], shown["X-A"]) == ("a=1, b=2", "b")
 
     def test_by_query_and_content(self, space: Space) -> None:
         """Parameters are values, in any order and coding; of a content in part, objects may have more."""
@@ -825,24 +823,6 @@ class TestJournal:
         assert [each.number for each in space.requests(method="post", path="/pr*")] == [1, 2]
         assert [each.number for each in space.requests(limit=1)] == [4]
 
-    def test_a_request_that_is_under_way(self, space: Space) -> None:
-        """It is there from its arrival, with its content, in the order of arrival; without a status until it ends."""
-        space.faults.delay("POST", "/products", 60)
-
-        def send() -> None:
-            with suppress(ConnectionAbortedError):
-                create(space, "Anna")
-
-        sending = Thread(target=send)
-        sending.start()
-        until(lambda: space.requests() and space.requests()[0].body)
-        names(space)
-        found = [(each.number, each.status, each.ms is None, each.matched, each.fault) for each in space.requests()]
-        assert found == [(1, None, True, None, "delay"), (2, 200, False, True, None)]
-        space.assert_requested("POST", "/products", times=1, json={"name": "Anna", "sku": "Anna"})
-        assert space.unmatched == []
-        space.drop(), join(sending)
-
     def test_it_is_cleared_alone(self, space: Space) -> None:
         """Faults, stubs, clock and data stay; the next request is number 1, and those before count nothing."""
         space.stub("GET", "/rates"), create(space, "Anna"), space.client.get("/rates")
@@ -880,11 +860,8 @@ class TestJournal:
         check(headers={"x-client": "web*", "X-None": None})
         check("its field X-None is left out, not a", headers={"X-None": "a"})
         check(json={"attributes": {"b": [1, {}]}}, partial=True)
-        check(
-            "#/attributes/b is .*, not .*; #/attributes/d is left out, not null",
-            json={"attributes": {"b": [], "d": None}},
-            partial=True,
-        )
+        unlike = {"attributes": {"b": [], "d": None}}
+        check("#/attributes/b is .*, not .*; #/attributes/d is left out, not null", json=unlike, partial=True)
 
     def test_an_order_of_requests(self, space: Space) -> None:
         """One after another, with others between; else the message says after which there was none."""
@@ -947,24 +924,16 @@ class TestJournal:
         post = "a POST /products expected, and 0 found; the nearest is number 2, POST /products 200: "
         unlike = {"name": "Anna", "attributes": {"a": [True, 1.10, 1], "b": {}}}
         differs = "#/attributes/a/0 is 1, not true; #/attributes/a/2 is true, not 1; #/attributes/b is left out, not {}"
-        for options, message in [
-            ({"times": 1}, "1 POST /products expected, and 2 found"),
-            ({"times": 0}, "0 POST /products expected, and 2 found"),
-            ({"json": unlike}, differs),
-            ({"json": []}, '# is {"attributes":{"a":[1,1.1,true]},"name":"Anna"}, not []'),
-        ]:
-            with pytest.raises(AssertionError) as raised:
-                check("POST", "/products", **options)
-            at = "" if "times" in options else post
-            assert str(raised.value).endswith(at + message)
+        whole = '# is {"attributes":{"a":[1,1.1,true]},"name":"Anna"}, not []'
+        for wanted, message in [(unlike, differs), ([], whole)]:
+            with pytest.raises(AssertionError, match=f"{re.escape(post + message)}$"):
+                check("POST", "/products", json=wanted)
+        with pytest.raises(AssertionError, match="^1 POST /products expected, and 2 found$"):
+            check("POST", "/products", times=1)
         with pytest.raises(
             AssertionError, match="the nearest is number 4, PUT /products/1 415: its content is no JSON"
         ):
             check("PUT", "/products/*", json={})
-        with pytest.raises(AssertionError, match="and 0 found; .* 4, PUT /products/1 415: its path is .*, not /a$"):
-            check("PUT", "/a")
-        with pytest.raises(AssertionError, match="PATCH /products/1 expected, .*: its method is PUT, not PATCH$"):
-            check("PATCH", "/products/1")
         space.client.get("/products?age[gte]=3&name=a?"), space.client.get("/products/[a]")
         for path in ("/products?age[gte]=*", "/products?age[gte]=3&name=a?", "/products/[a]"):
             check("GET", path, times=1)

@@ -2,27 +2,23 @@
 
 import json
 import os
+import re
 import select
 import socket
 import time
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import pytest
 
 from restkeeper import LiveServer
-from tests.live import ROOT
+from tests.live import ROOT, send
 from tests.processes import children, of_session, state
 from tests.waiting import SECONDS, until
 
-SERVICE = """
-import restkeeper
-
-def create_app(config=None):
-    return restkeeper.create_app(config, [])
-"""
+SERVICE = "import restkeeper\ncreate_app = lambda config=None: restkeeper.create_app(config, [])\n"
 SLOW = """
 import time, restkeeper
 
@@ -47,10 +43,8 @@ def test_each_server_has_its_own_store(tmp_path: Path, monkeypatch: pytest.Monke
     """Two servers are two services, each with a free port, and without settings of the parent process."""
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/other.db")
     with LiveServer(ROOT) as one, LiveServer(ROOT) as other:
-        body = Request(f"{one.url}/products", b'{"name": "Lamp"}', {"Content-Type": "application/json"})  # noqa: S310
-        with urlopen(body, timeout=SECONDS) as response:  # noqa: S310 - http
-            made = json.load(response)
-        assert get(f"{one.url}/products") == [made]
+        made = send(int(one.url.rpartition(":")[2]), "POST", "/products", {"name": "Lamp"})
+        assert get(f"{one.url}/products") == [made.json()]
         assert get(f"{other.url}/products") == []
     for url in (one.url, other.url):
         with pytest.raises(URLError, match="refused"):
@@ -63,11 +57,7 @@ def test_settings() -> None:
     """Numbers are accepted, misspelt names are not: they would have no effect."""
     with LiveServer(ROOT, PAGE_LIMIT=1) as server:
         assert get(f"{server.url}/products") == []
-    for name, message in (
-        ("AUHT", "did you mean AUTH"),
-        ("PAGE_LIMITS", "mean PAGE_LIMIT"),
-        ("page_limit", "capitals"),
-    ):
+    for name, message in (("AUHT", "you mean AUTH"), ("PAGE_LIMITS", "mean PAGE_LIMIT"), ("page_limit", "capitals")):
         with pytest.raises(ValueError, match=message):
             LiveServer(ROOT, **{name: "1"})
     with LiveServer(ROOT, AUTH="required") as server, pytest.raises(HTTPError, match="401"):
@@ -83,11 +73,9 @@ def test_an_invalid_service_is_a_one_line_error(tmp_path: Path) -> None:
     ):
         if code is not None:
             (tmp_path / "app.py").write_text(code)
-        with pytest.raises(RuntimeError) as raised, LiveServer(tmp_path):
+        words = f"^the service did not start: restkeeper: .*app.py.*{re.escape(message)}[^\n]*$"
+        with pytest.raises(RuntimeError, match=words), LiveServer(tmp_path):
             pass
-        assert message in str(raised.value)
-        assert str(raised.value).startswith("the service did not start: restkeeper: ") and "app.py" in str(raised.value)
-        assert "\n" not in str(raised.value)
 
 
 def test_other_files_of_the_folder_have_no_effect(tmp_path: Path) -> None:

@@ -282,11 +282,7 @@ def test_a_request_that_ends_late_keeps_the_bounds() -> None:
 
 def test_nothing_else_of_a_request_is_kept() -> None:
     """The journal has its content, and not what a server holds for it."""
-
-    class Source(BytesIO):
-        """What one can refer to weakly."""
-
-    kept, source = journal.Journal(10), Source(b"a")
+    kept, source = journal.Journal(10), BytesIO(b"a")
     environ: Any = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "CONTENT_LENGTH": "1", "wsgi.input": source}
     kept.end(kept.begin(environ, ""), None, matched=True)
     held = ref(source)

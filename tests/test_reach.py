@@ -3,8 +3,8 @@
 Also on PostgreSQL: `pytest tests/test_reach.py --store=postgresql`.
 """
 
-from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,13 +28,8 @@ OWNERS = ("ada", "bob", "team-a", "")  # of the items of each collection; the la
 PREVIEW = {"If-Match": '"none"'}  # with it, what is allowed is a 412
 
 
-class LinkSchema(ItemSchema):
-    """A link to an item of each collection."""
-
-    note = Reference("notes", load_default=None, allow_none=True)
-    post = Reference("posts", load_default=None, allow_none=True)
-    mark = Reference("marks", load_default=None, allow_none=True)
-    job = Reference("jobs", load_default=None, allow_none=True)
+REFERENCES = {name[:-1]: Reference(name, load_default=None, allow_none=True) for name in OWNERSHIPS}
+LINKS = Resource("links", "link", ItemSchema.from_dict(REFERENCES, name="LinkSchema"))  # type: ignore[arg-type]
 
 
 def declared(name: str, ownership: Ownership) -> Resource:
@@ -114,7 +109,7 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         config = Config(database_url=f"sqlite:///{folder}/a.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off")
-        resources = [*(declared(*each) for each in OWNERSHIPS.items()), Resource("links", "link", LinkSchema)]
+        resources = [*(declared(*each) for each in OWNERSHIPS.items()), LINKS]
         self.client = create_app(config, resources).test_client()
         links = tuple(f"links:{way}" for way in ("read", "write"))
         self.headers = {"admin": ADMIN} | {
@@ -150,13 +145,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Service:
     return Service(tmp_path_factory.mktemp("service"))
 
 
-def cases() -> Iterator[tuple[str, str]]:
-    for caller in CALLERS:
-        for name in OWNERSHIPS:
-            yield caller, name
-
-
-@pytest.fixture(params=list(cases()), ids=" ".join)
+@pytest.fixture(params=list(product(CALLERS, OWNERSHIPS)), ids=" ".join)
 def case(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param  # type: ignore[no-any-return]
 
@@ -389,7 +378,7 @@ def test_the_scope_is_reserved(tmp_path: Path) -> None:
     """No action, field or state has it; keys have that of a collection whose items have owners."""
     message = "'notes:all' is reserved for reaching the items of all owners"
     with pytest.raises(ValueError, match=message):
-        Resource("notes", "note", LinkSchema).action("see", scope="notes:all")(lambda note, items: None)
+        Resource("notes", "note", ItemSchema).action("see", scope="notes:all")(lambda note, items: None)
     guarded = (Text(load_default="", writable_by="notes:all"), Status(Lifecycle("a", {"a": ()}, {"a": "notes:all"})))
     for field in guarded:
         with pytest.raises(ValueError, match=f"notes.x: {message}"):

@@ -206,9 +206,9 @@ def test_a_server_without_spaces(tmp_path: Path) -> None:
     """It has not been started, or keeps its data."""
     with pytest.raises(RuntimeError, match="with LiveServer"):
         LiveServer(resources=RESOURCES).space()
-    with LiveServer(resources=RESOURCES, in_process=True, DATABASE_URL=f"sqlite:///{tmp_path}/a.db") as lasting:
-        with pytest.raises(RuntimeError, match="DATABASE_URL"):
-            lasting.space()
+    lasting = LiveServer(resources=RESOURCES, in_process=True, DATABASE_URL=f"sqlite:///{tmp_path}/a.db")
+    with lasting, pytest.raises(RuntimeError, match="DATABASE_URL"):
+        lasting.space()
 
 
 class TestControl:
@@ -565,6 +565,10 @@ class TestFaults:
                 create(space, f"Anna {count}")
             faults.clear()
             assert len(names(space)) == count
+        faults.delay("POST", "/products", 60)
+        Thread(target=lambda: [until(lambda: not faults.unmet), space.drop()]).start()
+        with pytest.raises(ConnectionAbortedError, match="the space was dropped"):
+            create(space, "Anna")
 
     @pytest.mark.needs("idempotency")
     def test_a_key_has_the_response_of_the_service(self, space: Space) -> None:
@@ -604,7 +608,6 @@ class TestFaults:
             ("GET", "/products?name=Anna", "#/path.*must be without a query"),
             ("GET", "/product", r"is no route, no stub, and no pattern with `\*`"),
             ("GET", "/api/v9/products", "is no route"),
-            ("GET", "/products/1/2/3", "is no route"),
             ("*", "/", None),
             ("p*", "/webhooks", None),
             ("DELETE", "/api/v1/products/anna", None),
@@ -688,11 +691,7 @@ class TestStubs:
         space.stub("GET", "/rates*", json=[], headers={"ETag": '"1"', "X-Request-Id": "own"})
         space.stub("POST", "/rates", status=204)
         space.stub("GET", "/rates", text="a,b", content_type="text/csv", request_headers={"Accept": "text/csv"})
-        for path, accept, text in [
-            ("/rates/1", "*/*", "[]"),
-            ("/api/v1/rates", "text/csv", "a,b"),
-            ("/rates?a", "", "[]"),
-        ]:
+        for path, accept, text in [("/api/v1/rates", "text/csv", "a,b"), ("/rates?a", "", "[]")]:
             answer = space.client.get(path, headers={"Accept": accept})
             assert (answer.status_code, answer.text) == (200, text)
             assert answer.headers.getlist("X-Request-Id") == (["own"] if text == "[]" else [ANY])
@@ -919,9 +918,7 @@ class TestJournal:
                 check("POST", "/products", json=wanted)
         with pytest.raises(AssertionError, match="^1 POST /products expected, and 2 found$"):
             check("POST", "/products", times=1)
-        with pytest.raises(
-            AssertionError, match="the nearest is number 4, PUT /products/1 415: its content is no JSON"
-        ):
+        with pytest.raises(AssertionError, match="is number 4, PUT /products/1 415: its content is no JSON"):
             check("PUT", "/products/*", json={})
         space.client.get("/products?age[gte]=3&name=a?"), space.client.get("/products/[a]")
         for path in ("/products?age[gte]=*", "/products?age[gte]=3&name=a?", "/products/[a]"):
@@ -943,9 +940,7 @@ class TestJournal:
         assert space.client.get("/products/a%20b").status_code == 502
         for path in ("/products/a b", "/products/a%20b", "/products/Zo%C3%AB", "/products/Zoë"):
             space.assert_requested("GET", path)
-        with pytest.raises(
-            AssertionError, match="number 4, GET /products/a%20b 502: its path is /products/a%20b, not /a b$"
-        ):
+        with pytest.raises(AssertionError, match="number 4, GET .* 502: its path is /products/a%20b, not /a b$"):
             space.assert_requested("GET", "/a b")
         with pytest.raises(ValueError, match="must begin with"):
             space.requests(path="products")
@@ -960,9 +955,7 @@ class TestWebhooks:
     def test_those_that_are_waited_for(self, space: Space, other: Space) -> None:
         """Also those from before the first wait; so many of a type, or those after one that a test has."""
         first = (create(space, "Anna"), space.webhooks.wait("product.created"))[1]
-        with pytest.raises(
-            AssertionError, match="^1 of 2 deliveries of product.created in 0.01 s; there are: .'product.created'.$"
-        ):
+        with pytest.raises(AssertionError, match="^1 of 2 deliveries of .* in 0.01 s; there are: .'product.created'.$"):
             space.webhooks.wait("product.created", 0.01, times=2)
         with pytest.raises(AssertionError, match="^no delivery of product.created"):
             space.webhooks.wait("product.created", after=first)

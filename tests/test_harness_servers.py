@@ -162,6 +162,7 @@ def test_that_uses_it(shared):
 def test_with_a_fault_in_vain(shared):
     shared.faults.close("DELETE", "/users/*")
 """
+ANNA = '{"name": "Anna"}'
 HANGING = """
 import os, time
 def test_that_hangs(api):
@@ -191,12 +192,8 @@ def space(server: LiveServer) -> Iterator[Space]:
         yield made
 
 
-ANNA = '{"name": "Anna"}'
-
-
 def call(space: Space, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
-    address = urlsplit(space.url)
-    return send(int(address.port or 0), method, address.path + path, body, headers)
+    return send(int(urlsplit(space.url).port or 0), method, path, body, headers)
 
 
 @contextmanager

@@ -111,9 +111,8 @@ class Service:
         config = Config(database_url=f"sqlite:///{folder}/a.db", auth="required", admin_key=ADMIN_KEY, rate_limit="off")
         resources = [*(declared(*each) for each in OWNERSHIPS.items()), LINKS]
         self.client = create_app(config, resources).test_client()
-        links = tuple(f"links:{way}" for way in ("read", "write"))
         self.headers = {"admin": ADMIN} | {
-            name: key(self.client, *known.scopes, *links, name=name, owners=list(known.owners))
+            name: key(self.client, *known.scopes, "links:read", "links:write", name=name, owners=list(known.owners))
             for name, known in HOLDERS.items()
         }
         for name in OWNERSHIPS:

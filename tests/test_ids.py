@@ -188,6 +188,18 @@ def test_a_taken_value_of_an_item_that_a_batch_deletes_and_creates(client: Flask
     assert pointers(refused) == ["#/operations/1/body/code"]
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_taken_value_of_an_item_that_is_there(client: FlaskClient, method: str) -> None:
+    """It is refused at once: nobody has created the item meanwhile."""
+    for id in ("a", "b"):
+        assert client.put(f"/tags/{id}", json={"label": id, "code": f"{id}{id}"}).status_code == 200
+    change = {"label": "c", "code": "bb"}
+    batch = {"operations": [{"method": method, "path": "/tags/a", "body": change}]}
+    for refused in (client.open("/tags/a", method=method, json=change), client.post("/api/v1/batch", json=batch)):
+        assert refused.status_code == 409, refused.text
+        assert pointers(refused)[0].endswith("/code")
+
+
 def test_the_document_says_who_gives_ids_and_of_what_kind(client: FlaskClient, posts: FlaskClient) -> None:
     document = client.get("/openapi.json").json
     schemas, paths = document["components"]["schemas"], document["paths"]

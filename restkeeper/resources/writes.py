@@ -110,7 +110,7 @@ class Unit:
             before = self.read_to_change(to, command) if command.id else None
             if before is not None or command.action:
                 return self._change(to, command, before)
-            command = with_id(to, command)
+            command = as_creation(to, command)
             new = new_records(to, [command])
         except Problem as error:
             place(error, command.pointer)
@@ -133,7 +133,7 @@ class Unit:
 
     def create(self, to: CollectionReader, commands: Sequence[Command], new: list[Record]) -> list[Record]:
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
-        if commands[0].kind == "create" and commands[0].conditions is not NONE:
+        if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
         sent = [each.body for each in commands]
         records = [*to.of.stored.numbered(new, sent, self.transaction, to.of.limits)]  # `new` stays for another attempt
@@ -218,7 +218,7 @@ class Unit:
 
     def require_absent(self, command: Command) -> None:
         """Raises RecordChanged if the item that an upsert was to create is there now, so that it is done again."""
-        if command.kind == "upsert":
+        if command.kind == "create" and command.id:
             with suppress(NotFound):
                 self.reader(command.collection).find(command.id)
                 raise RecordChanged("the item was created meanwhile")
@@ -372,10 +372,16 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
     return records
 
 
-def with_id(to: CollectionReader, command: Command) -> Command:
-    """A creation of the item in the path, if there is one. Raises ValidationFailed for another id in the body."""
+def as_creation(to: CollectionReader, command: Command) -> Command:
+    """The creation that an upsert becomes, of the item in its path. Raises ValidationFailed for another id in the body.
+
+    Its conditions were those of the item, and have been compared.
+    """
     resource, sent = to.of.resource, command.body
-    if resource.singleton or not command.id:
+    if not command.id:
+        return command
+    command = command._replace(kind="create", conditions=NONE)
+    if resource.singleton:
         return command
     key, name = resource.key(command.id), resource.schema.id_name
     item = sent if name in sent else {name: resource.shown(key) if key else command.id, **sent}

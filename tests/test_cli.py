@@ -288,8 +288,8 @@ def test_keys(run: Run, app: Application) -> None:
         (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
         (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),
         (("create", "x", "--scope", "orders"), "#/scopes/0: must be a scope like products:read, or admin"),
-        (("rotate", "nobody"), "there is no such item"),
-        (("revoke", "nobody"), "there is no such item"),
+        (("rotate", "nobody"), "no key has the id 'nobody': `restkeeper keys list` shows those of all keys"),
+        (("revoke", "nobody"), "no key has the id 'nobody': "),
     ):
         result = run("keys", *arguments)
         assert (result.exit_code, result.stdout) == (1, "")

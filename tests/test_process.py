@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -374,3 +375,11 @@ def test_a_wrong_setting_of_the_server_stops_the_start(tmp_path: Path, name: str
     server = started(tmp_path, "-m", "restkeeper", "serve", "--no-reload", ROOT, **settings)
     assert server.returncode == 1
     assert server.stderr == f"restkeeper: {name}={value!r}: {right}\n"
+
+
+def test_an_address_of_another_machine_stops_the_start(tmp_path: Path) -> None:
+    """With one line, in place of gunicorn's for each of its attempts."""
+    settings = {"HOST": "192.0.2.1", "AUTH": "open-to-all", "DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
+    refused = started(ROOT, "-m", "gunicorn", "-c", ROOT / "gunicorn.conf.py", "--workers", "1", **settings)
+    assert refused.returncode == 1
+    assert re.fullmatch(r"restkeeper: HOST='192\.0\.2\.1': .+; must be an address of this machine\n", refused.stderr)

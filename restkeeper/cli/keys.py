@@ -1,5 +1,8 @@
 """`restkeeper keys create | list | revoke | rotate`. Only secrets go to stdout, messages to stderr."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 from flask.cli import with_appcontext
 
@@ -8,6 +11,7 @@ from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.features.keys import KEYS, make_key, renewed_key, revoke_key, store_key
 from restkeeper.storage.base import Transaction
+from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Query, Sort
 
 DAY = 24 * 3600
@@ -61,7 +65,8 @@ def list_keys() -> None:
 @with_appcontext
 def revoke(id: str) -> None:
     """Make the key with this ID invalid from the next request on."""
-    service_of_app(feature="keys").store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
+    with _require_key(id):
+        service_of_app(feature="keys").store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
     click.echo(f"key {id} is revoked", err=True)
 
 
@@ -78,6 +83,18 @@ def rotate(id: str) -> None:
         store_key(transaction, record, token)
         return token
 
-    token = service.store.write(work)
+    with _require_key(id):
+        token = service.store.write(work)
     click.echo(f"key {id}; its new secret, shown this once:", err=True)
     click.echo(token)
+
+
+@contextmanager
+def _require_key(id: str) -> Iterator[None]:
+    """Raises ClickException if no key has this id."""
+    try:
+        yield
+    except RecordNotFound:
+        raise click.ClickException(
+            f"no key has the id {id!r}: `restkeeper keys list` shows those of all keys"
+        ) from None

@@ -11,6 +11,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -268,6 +269,12 @@ def _check_settings(cfg: Any, address: Any) -> None:
         )
     if address and address != cfg.address:
         sys.exit("restkeeper: bind: a reload cannot change the address; restart the service")
+    for host in {each[0] for each in cfg.address if isinstance(each, tuple)}:
+        try:
+            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+                probe.bind((host, 0))
+        except OSError as error:
+            sys.exit(f"restkeeper: HOST={host!r}: {error.strerror}; must be an address of this machine")
     for name, default in make_settings().items():
         if name in _UNUSED and cfg.settings[name].get() != default.get():
             option = default.cli[-1] if default.cli else name

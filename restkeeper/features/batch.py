@@ -312,7 +312,7 @@ class _Batch(Execution):
         """Let a new item refer to the one in its path. Raises NotFound and Forbidden for that."""
         if not self.call.caller.may(scope := of.resource.scope("read")):
             raise lacking(scope)
-        of.access.require_sight(self.call.caller, parent := of.stored.read(transaction, id))
+        of.stored.access.require_sight(self.call.caller, parent := of.stored.read(transaction, id))
         refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
         self.call.shown.add(relation.to.name)
 

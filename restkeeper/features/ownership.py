@@ -2,8 +2,8 @@
 
 from restkeeper.errors import NotFound
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import ALL_OWNERS, Ownership, Resource
+from restkeeper.resources.views import Access
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record
 from restkeeper.web.application import Application
@@ -11,9 +11,10 @@ from restkeeper.web.application import Application
 
 def install(app: Application, service: Service) -> None:
     """Store the owner of each new item, and restrict other callers as the collection declares."""
-    owned = (each for each in service.resources if each.ownership is not Ownership.NONE)
-    service.guard.scopes |= dict.fromkeys(each.scope(ALL_OWNERS) for each in owned)
-    service.hooks.access = lambda resource: Access() if resource.ownership is Ownership.NONE else _OwnedAccess(resource)
+    for each in service.stored.values():
+        if each.resource.ownership is not Ownership.NONE:
+            each.access = _OwnedAccess(each.resource)
+            service.guard.scopes[each.resource.scope(ALL_OWNERS)] = None
 
 
 class _OwnedAccess(Access):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from marshmallow import Schema
 
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
-from restkeeper.resources.call import Call, Caller
+from restkeeper.resources.call import Call
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
@@ -85,27 +85,6 @@ class IdempotencyRecord:
         return self.render(answer)
 
 
-class Access:
-    """What a caller may do with the items of a collection, beyond scopes: here, everything."""
-
-    def owner_of_new(self, caller: Caller) -> str | None:
-        """The owner of an item that the caller creates, if it does not name another one of its own."""
-        return None
-
-    def require_owner(self, caller: Caller, owner: str | None) -> None:
-        """Raises Forbidden for the owner of an item, or none, to whom the caller may not give one."""
-
-    def owners(self, caller: Caller) -> tuple[str, ...] | None:
-        """The owners whose items alone the caller sees; None if it sees everybody's."""
-        return None
-
-    def require_sight(self, caller: Caller, record: Record) -> None:
-        """Raises NotFound for an item that the caller must not know of."""
-
-    def require_change(self, caller: Caller, record: Record) -> None:
-        """Raises Forbidden for an item that the caller may only read, NotFound as `require_sight`."""
-
-
 @dataclass
 class Hooks:
     """The hooks of a service.
@@ -113,7 +92,7 @@ class Hooks:
     `check` is called before every write, in its transaction, or after several, whose items may refer to each other;
     `check_body` before each action, with the schema of its body and what that has loaded; `on_change` after a write.
     `idempotency` returns the record of the current request, given the JSON value of its body, what makes the response
-    of an answer, and whether that holds a `secret`. `access` returns what callers may do with a collection's items.
+    of an answer, and whether that holds a `secret`.
     `before_read` are called before items are read, with how the caller sees these. `represent` returns how the callers
     of a version of the API see the items of a collection. `items` returns the `Items` of a transaction and a call.
     `dependents` are the collections whose items the current request deletes with the item that they refer to, although
@@ -128,7 +107,6 @@ class Hooks:
     check_body: Callable[[Transaction, Call, Schema, Any], None] = lambda transaction, call, schema, loaded: None
     on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
-    access: Callable[[Resource], Access] = lambda resource: Access()
     before_read: list[Callable[[View, int], None]] = field(default_factory=list)
     represent: Callable[[StoredView, str], Views] = lambda stored, version: stored
     items: Callable[[Transaction, Call], Any] = lambda transaction, call: None

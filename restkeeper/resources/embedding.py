@@ -12,7 +12,6 @@ from msgspec import Raw
 from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller
-from restkeeper.resources.changes import Access
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.schemas.fields import Owner, Refers
@@ -30,7 +29,6 @@ class Embeddable(Protocol):
     stored: StoredView
     views: Views
     store: Store
-    access: Access
     relations: Mapping[str, "Relation"]
     page_bytes: int
 
@@ -187,6 +185,7 @@ def _find(
 ) -> dict[tuple[int, str], list[bytes]]:
     """The representations that each part finds by each key."""
     wanted, resource, keys = [], items.resource, Counter[tuple[int, str]]()
+    views = [each.to.views.of(caller) for each in parts]
     for (part, id), times in counts.items():
         keys[part, parts[part].to.resource.key(id)] += times
     for number, (to, _, path, is_back, _) in enumerate(parts):
@@ -195,10 +194,9 @@ def _find(
             values = [form for id in ids for form in resource.forms(resource.key(id))]
         most = to.resource.embed_limit + 1 if is_back else 1
         in_order = to.resource.sort == POSITION
-        owners = to.access.owners(caller)
+        owners = views[number].access.owners(caller)
         wanted.append(Related(to.name, path if is_back else "id", values, most, owners, in_order))
     found: dict[tuple[int, str], list[bytes]] = {}
-    views = [each.to.views.of(caller) for each in parts]
     stored, shown, most = 0, 0, items.page_bytes
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
         body = views[number].body(record)

@@ -124,7 +124,7 @@ class Items:
         sent_id = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         members, owner_field = without_server_fields(stored, item) | sent_id, stored.revision.owner
         if owner is None and owner_field not in members:
-            owner = self._hooks.access(stored.resource).owner_of_new(self.call.caller)
+            owner = stored.access.owner_of_new(self.call.caller)
         if owner is not None:
             _require_owner(self.functions[-1], owner)
             members.pop(owner_field, None)

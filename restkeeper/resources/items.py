@@ -66,7 +66,6 @@ class ServedCollection:
         self.page_limit_max = max(self.page_limit, config.page_limit_max)
         self.page_bytes = self.resource.page_bytes or config.page_bytes
         self.limits = ItemLimits(*config.item_limits)
-        self.access = self.hooks.access(self.resource)
         known = self.whole.name_of
         self.order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
         self.pages: Cache[Any, Any] = Cache(PAGES_BYTES)  # responses to lists, also of the items that refer to one item
@@ -77,7 +76,7 @@ class ServedCollection:
     @cached_property
     def rights(self) -> Rights | None:
         """What callers may set of the items by values, if not all of them may set all."""
-        rights = Rights(self.stored, self.access, self.hooks.resources)
+        rights = Rights(self.stored, self.hooks.resources)
         return rights if rights.are_asked else None
 
     @property
@@ -117,7 +116,7 @@ class CollectionReader:
 
     def owners(self) -> tuple[str, ...] | None:
         """The owners whose items alone the caller sees; None if it sees everybody's."""
-        return self.of.access.owners(self.caller)
+        return self.view.access.owners(self.caller)
 
     def query(self, requested: ListRequest, also: Iterable[Filter] = ()) -> Query:
         """The query of the store for a list, of the items that `also` these filters select."""
@@ -140,7 +139,7 @@ class CollectionReader:
         if record is None:
             raise NotFound("there is no such item")
         if self.of.resource.ownership is not Ownership.NONE:
-            self.of.access.require_sight(self.caller, record)
+            self.view.access.require_sight(self.caller, record)
         return record
 
     def answer(self, record: Record, fields: Iterable[str] | None = None) -> Answer:

@@ -9,7 +9,7 @@ from marshmallow import Schema, fields
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
 from restkeeper.resources.call import Call, Caller, lacking
-from restkeeper.resources.changes import Access, Change, Hooks
+from restkeeper.resources.changes import Change, Hooks
 from restkeeper.resources.functions import (
     MOST_CHANGES,
     Items,
@@ -19,7 +19,7 @@ from restkeeper.resources.functions import (
     without_server_fields,
 )
 from restkeeper.resources.item import NO_LIMITS
-from restkeeper.resources.resource import Ownership, Resource, references_in
+from restkeeper.resources.resource import Resource, references_in
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.storage.base import Transaction
@@ -44,10 +44,7 @@ class References:
         self._hooks = hooks
         self._resources = {name: stored.resource for name, stored in collections.items()}
         self._to: dict[str, list[tuple[StoredView, str, str]]] = {}
-        self._private: dict[str, Access | None] = {
-            name: hooks.access(stored.resource) if stored.resource.ownership is Ownership.ALL else None
-            for name, stored in collections.items()
-        }
+        self._collections = collections
         for name, stored in collections.items():
             definitions = stored.revision.definitions.values()
             for path, field in stored.revision.followed.items():
@@ -138,7 +135,8 @@ class References:
             fault = stored.of(call.caller).known_fault(fault) if stored else fault
             return ReferenceMissing(fault["pointer"], fault["detail"], of)
 
-        if (access := self._private[to]) is None or call.is_program:
+        access = self._collections[to].access
+        if access.owners(call.caller) is None:
             return transaction.require_present(to, [*new], refusal)
         for id in new:  # one by one: the first is refused that the caller must not know of
             transaction.require_present(to, [id], refusal)
@@ -223,7 +221,7 @@ class References:
                 continue
             after = None
             if rule == "chosen":
-                self._hooks.access(stored.resource).require_change(items.call.caller, before)
+                stored.access.require_change(items.call.caller, before)
             try:
                 if rule == "null" and isinstance(stored.revision.references[path], WeakReference):
                     after = stored.merge(before, {path: None}, now=items.now())

@@ -12,7 +12,6 @@ from restkeeper import exactjson
 from restkeeper.errors import IllegalTransition
 from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.changes import Access
 from restkeeper.resources.references import added_references
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View
@@ -23,9 +22,9 @@ from restkeeper.storage.interface import Record
 class Rights:
     """Which values of the fields of a collection's items a caller may set."""
 
-    def __init__(self, stored: StoredView, access: Access, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, stored: StoredView, resources: Mapping[str, Resource]) -> None:
         own = stored.revision
-        self._stored, self._access, self._owner = stored, access, own.definitions.get(own.owner)
+        self._stored, self._owner = stored, own.definitions.get(own.owner)
         to = {field.to for field in own.references.values()} - {stored.name}  # who writes items knows those beside them
         self._scopes = {name: resources[name].scope("read") for name in to}
         states = {name: field.lifecycle for name, field in own.guarded.items() if isinstance(field, Status)}
@@ -50,7 +49,7 @@ class Rights:
         own = self._stored.revision
         is_named = not sent.keys().isdisjoint(view.names_of(own.owner))
         if is_named and (before is None or after.owner != before.owner):  # else it is a rule of the schema
-            self._access.require_owner(caller, after.owner)
+            view.access.require_owner(caller, after.owner)
         had = self._stored.present(before).body if before else exactjson.joined(own.defaults)
         self._require_readable(caller, view, had, after.body)
         self._require_states(caller, view, had, after.body, None if before else sent)
@@ -63,7 +62,7 @@ class Rights:
             with suppress(ValidationError):  # which the schema refuses later
                 owner = self._owner.deserialize(sent[known])
                 if before is None or owner != before.owner:
-                    self._access.require_owner(caller, owner)
+                    view.access.require_owner(caller, owner)
 
     def _require_readable(self, caller: Caller, view: View, had: bytes, has: bytes) -> None:
         """Raises Forbidden for a reference to items that the caller may not read: which there are, is private."""

@@ -33,6 +33,27 @@ _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored ch
 End = tuple[float, str, str]  # of a field: when (seconds since 1970), its name, and why it cannot be used then
 
 
+class Access:
+    """What callers may do with the items of others, beyond scopes: here, everything."""
+
+    def owner_of_new(self, caller: Caller) -> str | None:
+        """The owner of an item that the caller creates, if it does not name another one of its own."""
+        return None
+
+    def owners(self, caller: Caller) -> tuple[str, ...] | None:
+        """The owners whose items alone the caller sees; None if it sees everybody's."""
+        return None
+
+    def require_owner(self, caller: Caller, owner: str | None) -> None:
+        """Raises Forbidden for the owner of an item, or none, to whom the caller may not give one."""
+
+    def require_sight(self, caller: Caller, record: Record) -> None:
+        """Raises NotFound for an item that the caller must not know of."""
+
+    def require_change(self, caller: Caller, record: Record) -> None:
+        """Raises Forbidden for an item that the caller may only read, NotFound as `require_sight`."""
+
+
 class Views(Protocol):
     """How the callers of a version of the API see the items of a collection."""
 
@@ -48,7 +69,8 @@ class View(Protocol):
     lists can use. To read a field that is `private`, or to set one that is `guarded`, a caller needs the scope beside
     it; `hidden` are those that these callers may not read, and `locked` those that they may not set. The `fingerprint`
     changes with the representation of items. `changed_at` is when the representation last changed by the clock, or by a
-    conversion (RFC 3339); empty if it did not. The `owner_field` is empty if they know of none.
+    conversion (RFC 3339); empty if it did not. The `owner_field` is empty if they know of none. `access` is what each
+    of them may do with the items of others.
     """
 
     name: str
@@ -59,6 +81,7 @@ class View(Protocol):
     fingerprint: str
     changed_at: str = ""
     owner_field: str = ""
+    access: Access = Access()
     private: Iterable[tuple[str, str]] = ()
     guarded: Iterable[tuple[str, str]] = ()
     hidden: Mapping[str, str] = {}
@@ -294,6 +317,10 @@ class PartialView(View):
     @property
     def changed_at(self) -> str:  # type: ignore[override]
         return max(self._gone_at, self._whole.changed_at)
+
+    @property
+    def access(self) -> Access:  # type: ignore[override]
+        return self._whole.access
 
     @property
     def form(self) -> ItemForm:

@@ -183,7 +183,7 @@ class Unit:
         conditions, must_say = command.conditions, to.of.config.require_if_match
         try:
             record = to.of.stored.read(self.transaction, command.id)
-            to.of.access.require_change(self.call.caller, record)
+            to.view.access.require_change(self.call.caller, record)
         except (NotFound, RecordNotFound):
             if command.kind != "upsert":
                 raise
@@ -354,7 +354,7 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
     if owner is not None and (known := next((name for each in commands for name in names if name in each.body), "")):
         raise owner_fault(f"is {known} in the item, too: send one of them")
     if owner is None and to.of.resource.ownership is not Ownership.NONE:
-        owner = to.of.access.owner_of_new(to.caller)
+        owner = to.view.access.owner_of_new(to.caller)
     for command in in_turns(commands, to.of.clock):
         try:
             options: Any = {"now": rfc3339(to.of.clock.time()), "limits": to.of.limits, "owner": owner}

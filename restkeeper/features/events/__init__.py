@@ -193,7 +193,6 @@ class EventHandlers:
     def __init__(self, service: Service, version: str) -> None:
         self._views = EventViews(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
-        self._access = {each.name: service.hooks.access(each) for each in resources}
         self._keys = {each.name: each.key for each in resources}
         named = {each.public_name: each for each in resources if each.events}
         self._known = {public: each.name for public, each in named.items()}
@@ -307,7 +306,7 @@ class EventHandlers:
         if not allowed:
             raise Forbidden("this needs the scope to read a collection")
         names = [self._known[name] for name in allowed if name in (params.collections or allowed)]
-        own = tuple(name for name in names if name in self._access and self._access[name].owners(who) is not None)
+        own = tuple(name for name in names if self._views.owners(name, who) is not None)
         item = params.item
         if item and len(params.collections) == 1:
             item = self._keys.get(names[0], str)(item) or item

@@ -55,6 +55,11 @@ class EventViews:
         """A text that changes with the view of any of them."""
         return ",".join([views.of(caller).fingerprint for views in self._views.values()])
 
+    def owners(self, collection: str, caller: Caller) -> tuple[str, ...] | None:
+        """The owners of whose items alone the caller sees the events; None if it sees everybody's."""
+        views = self._views.get(collection)
+        return views.of(caller).access.owners(caller) if views else None
+
     def converted(self, event: StoredEvent, caller: Caller) -> StoredEvent:
         """The event with its data in this form, as the caller sees it.
 

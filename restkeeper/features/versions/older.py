@@ -19,7 +19,7 @@ from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.evolution import Add, Convert, Members, Rename, Step, Untranslatable
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits
 from restkeeper.resources.queries import Queryable
-from restkeeper.resources.views import PartialViews, StoredView, View, Views
+from restkeeper.resources.views import Access, PartialViews, StoredView, View, Views
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.storage.interface import Query, Record, root_of
 from restkeeper.versions import Versions, seconds_of
@@ -121,6 +121,10 @@ class OlderView(View):
     @property
     def changed_at(self) -> str:  # type: ignore[override]
         return self._newest.changed_at
+
+    @property
+    def access(self) -> Access:  # type: ignore[override]
+        return self._newest.access
 
     @property
     def form(self) -> ItemForm:

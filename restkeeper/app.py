@@ -34,7 +34,7 @@ from restkeeper.features import versions as versioning
 from restkeeper.features.webhooks.handlers import WEBHOOKS
 from restkeeper.resources import RESERVED
 from restkeeper.resources.embedding import relations_of
-from restkeeper.resources.functions import run_after
+from restkeeper.resources.functions import run_after, run_before
 from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
 from restkeeper.resources.resource import Ownership, Resource
@@ -236,7 +236,8 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     references = References(service.stored, service.hooks)
     service.hooks.check, service.hooks.check_body = references.check, references.check_body
-    service.hooks.on_change += [references.follow, partial(run_after, service.hooks)]
+    service.hooks.on_change += [references.follow, run_after]
+    service.hooks.changing = run_before
     for version in service.served:
         service.writes[version.name] = found = {
             name: service.items_of(stored, service.hooks.represent(stored, version.name))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from flask import Blueprint, Flask, Request, Response, current_app
 from marshmallow import Schema
@@ -15,8 +15,8 @@ from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
-from restkeeper.resources.call import EVERYBODY, PROGRAM, Call, Caller
-from restkeeper.resources.changes import Hooks
+from restkeeper.resources.call import EVERYBODY, PROGRAM, Caller, of_program
+from restkeeper.resources.changes import Hooks, Unit
 from restkeeper.resources.embedding import relations_of, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
 from restkeeper.resources.item import ItemLimits
@@ -27,7 +27,6 @@ from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, Views
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
-from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.interface import GONE, Collection, StoredState
 from restkeeper.storage.shares import one_at_a_time
@@ -36,6 +35,8 @@ from restkeeper.web.application import Application, base_path
 from restkeeper.web.auth import Guard, caller_or_program
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution, operation_of
+
+T = TypeVar("T")
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 NAME = "Restkeeper"
@@ -97,6 +98,10 @@ class Service:
         for items in readers.values():
             items.relations = relations_of(items, readers.values())
         return readers
+
+    def write(self, work: Callable[[Unit], T], **options: Any) -> T:
+        """What `work` returns, done for a program in one transaction. Takes the options and raises as `Store.write`."""
+        return self.store.write(lambda transaction: work(Unit(self.hooks, transaction, of_program())), **options)
 
     def conversions(self, *, accepts: bool = False) -> list[Conversion]:
         """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
@@ -189,17 +194,12 @@ def make_service(
     guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
     guard.scopes |= dict.fromkeys(scope for each in views for scope in each.revision.scopes)
     served = tuple(versions.served(clock.time()))
-    names, hooks = frozenset(features), Hooks(large=one_at_a_time("large bodies", clock))
+    names, limits = frozenset(features), ItemLimits(*config.item_limits)
+    hooks = Hooks(clock=clock, limits=limits, large=one_at_a_time("large bodies", clock))
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in views}
-    limits = ItemLimits(*config.item_limits)
-
-    def items(transaction: Transaction, call: Call) -> Items:
-        if transaction.items is None:
-            transaction.items = Items(transaction, by_name, hooks, limits, clock, call)
-        return cast(Items, transaction.items)
-
-    hooks.items, hooks.resources = items, {name: each.resource for name, each in by_name.items()}
+    hooks.items = partial(Items, collections=by_name)
+    hooks.resources = {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
     for each in (*views, *own.values()):
         each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
@@ -277,7 +277,7 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
 def _reader() -> Caller:
     """The caller of the function, or of the request; a program sees everything."""
     if items := current_items.get():
-        return items.call.caller
+        return items.unit.call.caller
     return caller_or_program()
 
 

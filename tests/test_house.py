@@ -182,6 +182,18 @@ PACKAGE = ENGINE / "__init__.py"  # it prints mistakes of the files that import 
 DECLARING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
+def test_only_a_unit_writes_items() -> None:
+    """So that no change lacks its event, its functions, or what refers to it."""
+    writes = {"insert", "insert_all", "update", "delete"}
+    writers = {
+        name_of(path)
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in writes and ast.unparse(node.value).endswith("transaction")
+    }
+    assert writers == {"restkeeper.resources.changes"}
+
+
 def test_an_import_only_declares() -> None:
     wrong = []
     for path, tree in {**trees(), PACKAGE: tree_of(PACKAGE)}.items():

@@ -38,6 +38,7 @@ from restkeeper.cli import importing
 from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.cli.lines import id_of
 from restkeeper.config import Config
+from restkeeper.resources.changes import Unit
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.digests import DigestCounts
 from restkeeper.storage.errors import StoreContended, StoreUnavailable
@@ -254,7 +255,7 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
             assert not locked[0]
             yield number
 
-    def each(_: Transaction, number: int) -> int:
+    def each(_: Unit, number: int) -> int:
         time[0] += HOLD_SECONDS * 0.7
         return number
 
@@ -264,7 +265,7 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
         locked[0] = False
         return result
 
-    fake: Any = SimpleNamespace(write=write)
+    fake: Any = SimpleNamespace(store=SimpleNamespace(write=write), hooks=None)
     clock = SimpleNamespace(monotonic=lambda: time[0], sleep=pauses.append)
     monkeypatch.setattr("restkeeper.cli.common.time", clock)
     batches = list(in_batches(fake, entries(), each))

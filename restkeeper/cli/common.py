@@ -11,12 +11,13 @@ from flask import current_app
 
 from restkeeper.errors import Problem
 from restkeeper.features.versions.older import OlderView
-from restkeeper.resources.call import CHANGE_SECONDS, PROGRAM
+from restkeeper.resources.call import CHANGE_SECONDS, PROGRAM, of_program
+from restkeeper.resources.changes import Unit
 from restkeeper.resources.migration import ConversionRefused
 from restkeeper.resources.views import View
 from restkeeper.resources.writes import until_current
 from restkeeper.service import Service, service_of
-from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreError, StoreUnavailable
 from restkeeper.web.errors import problem_of
 
@@ -104,12 +105,12 @@ def progress_bar(label: str, length: int) -> Any:
 
 
 def in_batches(
-    store: Store,
+    service: Service,
     entries: Iterable[T],
-    each: Callable[[Transaction, T], R],
+    each: Callable[[Unit, T], R],
     ends: Callable[[R], bool] = lambda result: False,
 ) -> Iterator[list[R]]:
-    """Call `each` with every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
+    """Call `each` with a unit and every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
 
     A transaction also `ends` after a result for which this is true. It is done again if the store had to end it because
     of others, so `each` has no other effects. No entry is read inside of one. Raises Unavailable if others are in the
@@ -121,14 +122,14 @@ def in_batches(
     def work(transaction: Transaction) -> list[R]:
         end, results = time.monotonic() + HOLD_SECONDS, []
         for entry in waiting:
-            results.append(each(transaction, entry))
+            results.append(each(Unit(service.hooks, transaction, of_program()), entry))
             if ends(results[-1]) or time.monotonic() >= end:
                 break
         return results
 
     while waiting := list(islice(entries, READ_AHEAD)):
         while waiting:
-            results = until_current(lambda _: store.write(work), time.monotonic() + CHANGE_SECONDS, time)
+            results = until_current(lambda _: service.store.write(work), time.monotonic() + CHANGE_SECONDS, time)
             del waiting[: len(results)]
             yield results
             time.sleep(PAUSE_SECONDS)

@@ -17,13 +17,12 @@ from restkeeper.cli.common import Command, in_batches, items_of, progress_bar, s
 from restkeeper.cli.lines import Item, Lines, Options, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.call import of_program
-from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.references import missing_reference, required_by
 from restkeeper.resources.views import StoredView
 from restkeeper.resources.writes import duplicate_of_function, until_current
 from restkeeper.schemas.fields import Refers
 from restkeeper.service import Service
-from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing, StoreError
 from restkeeper.storage.interface import POSITION
 from restkeeper.web.errors import problem_of
@@ -129,10 +128,9 @@ class _Import:
         Raises StoreError.
         """
         if self.lines.last_id:  # later items continue after them
-            reserve = partial(self.stored.use_ids, [self.lines.last_id])
-            until_current(partial(_write, self._service, reserve), of_program().deadline(self._service.clock))
+            _write(self._service, lambda unit: unit.use_ids(self.stored, [self.lines.last_id]))
         with progress_bar("writing", self.lines.planned.total()) as bar:
-            for batch in in_batches(self._service.store, self.lines.items(), self._insert, self._ends):
+            for batch in in_batches(self._service, self.lines.items(), self._insert, self._ends):
                 for item, outcome in batch:
                     if outcome is None or isinstance(outcome, ReferenceMissing):
                         self._waiting.add(self, item)
@@ -144,12 +142,15 @@ class _Import:
                 if self.lines.is_over:
                     break
 
-    def _insert(self, transaction: Transaction, item: Item) -> tuple[Item, Outcome | None]:
-        """Returns what became of an item: None if it waits behind others."""
-        transaction.lock_collection(self.stored.name, shared=True)  # before what the items refer to
+    def _insert(self, unit: Unit, item: Item) -> tuple[Item, Outcome | None]:
+        """Returns what became of an item: None if it waits behind others.
+
+        The `unit` is its own: its functions have bounds of their own, and see nothing of an item that was undone.
+        """
+        unit.transaction.lock_collection(self.stored.name, shared=True)  # before what the items refer to
         if self._is_ordered and self.stored.name in self._waiting.names:
             return item, None
-        return item, self.store(transaction, item, self._service.hooks.apply)
+        return item, self.store(unit, item, unit.put)
 
     @property
     def _is_ordered(self) -> bool:
@@ -165,24 +166,23 @@ class _Import:
     def change(self, item: Item) -> Change:
         """The change that an item is."""
         at = item.record.updated_at if item.before else self.lines.now
-        return Change(self.stored, item.before, item.record, at, of_program())
+        return Change(self.stored, item.before, item.record, at)
 
-    def write(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> None:
-        """Write an item by one of the `Hooks`. Raises RecordChanged if what it changes is not as it was read."""
+    def write(self, unit: Unit, item: Item, write: Callable[[Change], None]) -> None:
+        """Write an item by the `unit`. Raises RecordChanged if what it changes is not as it was read."""
         try:
-            is_same = item.before is None or transaction.read(self.stored.name, item.before.id) == item.before
+            is_same = item.before is None or unit.transaction.read(self.stored.name, item.before.id) == item.before
         except RecordNotFound:
             is_same = False
         if not is_same:
             raise RecordChanged("the item was changed meanwhile")
-        write(transaction, self.change(item))
+        write(self.change(item))
 
-    def store(self, transaction: Transaction, item: Item, write: Callable[[Transaction, Change], None]) -> Outcome:
+    def store(self, unit: Unit, item: Item, write: Callable[[Change], None]) -> Outcome:
         """As `write`; returns what became of it."""
-        transaction.items = None  # its functions have bounds of their own, and nothing of an item that was undone
         try:
-            with transaction.savepoint():
-                self.write(transaction, item, write)
+            with unit.transaction.savepoint():
+                self.write(unit, item, write)
             return True
         except Problem as problem:  # of a function of the service, which refuses this item
             if problem.status >= 500:
@@ -198,7 +198,7 @@ class _Import:
             if item.before:
                 return problem
             try:
-                self.lines.require_same(transaction.read(self.stored.name, item.record.id), item)
+                self.lines.require_same(unit.transaction.read(self.stored.name, item.record.id), item)
             except RecordNotFound:  # another item has the value
                 return problem
             except ValidationFailed as refusal:
@@ -255,11 +255,8 @@ def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is
     while waiting := _without_bad(service, waiting, "" if is_last else f": no more than {MOST_WAITING:,} can wait"):
         if any(each.lines.is_over for each, _ in waiting):
             return
-        work = partial(_store_all, service.hooks, waiting)
         try:
-            refused: dict[int, Outcome] = until_current(
-                partial(_write, service, work), of_program().deadline(service.clock)
-            )
+            refused: dict[int, Outcome] = _write(service, partial(_store_all, waiting))
         except DuplicateValue as error:  # as of the items themselves it is in what is refused
             raise duplicate_of_function(error) from None
         for number, (each, item) in enumerate(waiting):
@@ -299,23 +296,26 @@ def _is_there(service: Service, name: str, id: str) -> bool:
     return False
 
 
-def _store_all(hooks: Hooks, waiting: Sequence[tuple[_Import, Item]], transaction: Transaction) -> dict[int, Outcome]:
+def _store_all(waiting: Sequence[tuple[_Import, Item]], unit: Unit) -> dict[int, Outcome]:
     """Write all items; or none of them, and return what is wrong with some, by their places."""
     for name in sorted({each.stored.name for each, _ in waiting}):
-        transaction.lock_collection(name, shared=True)
+        unit.transaction.lock_collection(name, shared=True)
     changes, refused = [each.change(item) for each, item in waiting], dict[int, Outcome]()
-    with suppress(_Undone), transaction.savepoint():
-        outcomes = [each.store(transaction, item, hooks.write) for each, item in waiting]
+    with suppress(_Undone), unit.transaction.savepoint():
+        outcomes = [each.store(unit, item, unit.write) for each, item in waiting]
         if refused := {number: each for number, each in enumerate(outcomes) if each is not True}:
             raise _Undone
         for change in changes:
-            hooks.check(transaction, change)
-        hooks.announce(transaction, *changes)
+            unit.hooks.check(unit, change)
+        unit.follow(*changes)
     return refused
 
 
-def _write(service: Service, work: Callable[[Transaction], Any], deadline: float) -> Any:
-    return service.store.write(work, deadline=deadline)
+def _write(service: Service, work: Callable[[Unit], Any]) -> Any:
+    def attempt(deadline: float) -> Any:
+        return service.write(work, deadline=deadline)
+
+    return until_current(attempt, of_program().deadline(service.clock))
 
 
 def _referred_first(collections: Mapping[str, StoredView]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import click
 from flask.cli import with_appcontext
@@ -10,7 +11,7 @@ from restkeeper import exactjson
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
 from restkeeper.features.keys import KEYS, make_key, renewed_key, revoke_key, store_key
-from restkeeper.storage.base import Transaction
+from restkeeper.resources.changes import Unit
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Query, Sort
 
@@ -43,8 +44,9 @@ def create(name: str, scopes: tuple[str, ...], days: int | None, owners: tuple[s
     now = service.clock.time()
     end = rfc3339(now + days * DAY) if days else None
     sent = {"name": name, "scopes": list(scopes), "expires_at": end, "owners": list(owners)}
-    record, token = make_key(service.of_features[KEYS.name], sent, service.guard.scopes, now=rfc3339(now))
-    service.store.write(lambda transaction: store_key(transaction, record, token))
+    stored = service.of_features[KEYS.name]
+    record, token = make_key(stored, service.guard.scopes, sent, rfc3339(now))
+    service.write(lambda unit: store_key(stored, unit, None, record, token))
     click.echo(f"key {record.id}; its secret, shown this once:", err=True)
     click.echo(token)
 
@@ -66,7 +68,8 @@ def list_keys() -> None:
 def revoke(id: str) -> None:
     """Make the key with this ID invalid from the next request on."""
     with _require_key(id):
-        service_of_app(feature="keys").store.write(lambda transaction: revoke_key(transaction, id), use_reserve=True)
+        service = service_of_app(feature="keys")
+        service.write(partial(revoke_key, service.of_features[KEYS.name], id), use_reserve=True)
     click.echo(f"key {id} is revoked", err=True)
 
 
@@ -76,15 +79,16 @@ def revoke(id: str) -> None:
 def rotate(id: str) -> None:
     """Print a new secret for the key with this ID; the former one is invalid at once."""
     service = service_of_app(feature="keys")
-    now = rfc3339(service.clock.time())
+    stored = service.of_features[KEYS.name]
 
-    def work(transaction: Transaction) -> str:
-        record, token = renewed_key(service.of_features[KEYS.name], transaction.read(KEYS.name, id), now=now)
-        store_key(transaction, record, token)
+    def work(unit: Unit) -> str:
+        before = unit.transaction.read(KEYS.name, id)
+        record, token = renewed_key(stored, before, unit.now())
+        store_key(stored, unit, before, record, token)
         return token
 
     with _require_key(id):
-        token = service.store.write(work)
+        token = service.write(work)
     click.echo(f"key {id}; its new secret, shown this once:", err=True)
     click.echo(token)
 

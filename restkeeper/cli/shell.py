@@ -17,6 +17,7 @@ from greenlet import getcurrent, greenlet
 from restkeeper.cli.common import Command, Refused, service_of_app
 from restkeeper.mistakes import own_traceback
 from restkeeper.resources.call import of_program
+from restkeeper.resources.changes import Unit
 from restkeeper.resources.functions import Items, invoke
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
@@ -45,7 +46,7 @@ class ShellItems:
         block = getcurrent()
 
         def work(transaction: Transaction) -> None:
-            self._open = items = self._service.hooks.items(transaction, of_program())
+            self._open = items = Unit(self._service.hooks, transaction, of_program()).items
             block.switch()  # raises what the block raises
             if items.failure:  # which the block has caught
                 raise items.failure
@@ -75,9 +76,7 @@ class ShellItems:
 
             if self._open:
                 return work(self._open)
-            return self._service.store.write(
-                lambda transaction: work(self._service.hooks.items(transaction, of_program()))
-            )
+            return self._service.write(lambda unit: work(unit.items))
 
         return called
 

@@ -10,6 +10,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, Refused, in_batches, progress_bar, service_of_app
 from restkeeper.clock import rfc3339
+from restkeeper.resources.changes import Unit
 from restkeeper.resources.former import shortened
 from restkeeper.resources.migration import convert
 from restkeeper.storage import Location, locate, location
@@ -116,21 +117,21 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.versions)
         shorten = partial(shortened, oldest=oldest)
         stale = (record.id for record in store.scan(items.name) if shorten(record) != record)
-        count = sum(map(sum, in_batches(store, stale, partial(_shorten, items.name, shorten))))
+        count = sum(map(sum, in_batches(service, stale, partial(_shorten, items.name, shorten))))
         click.echo(f"{items.name}: {count} items are without what only {forget} showed")
     for line in service.warnings():
         click.echo(line, err=True)
 
 
-def _shorten(name: str, shorten: Callable[[Record], Record], transaction: Transaction, id: str) -> bool:
+def _shorten(name: str, shorten: Callable[[Record], Record], unit: Unit, id: str) -> bool:
     """Store an item as it should be; False if it is deleted, or is so already."""
     try:
-        record = transaction.read(name, id)
+        record = unit.transaction.read(name, id)
     except RecordNotFound:
         return False
     if (stored := shorten(record)) == record:
         return False
-    transaction.update(name, stored)
+    unit.put_record(name, stored)
     return True
 
 

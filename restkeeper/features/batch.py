@@ -16,17 +16,16 @@ from restkeeper.clock import in_turns
 from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import KNOWN, PUBLIC, Call, Conditions, lacking
-from restkeeper.resources.changes import Answer
+from restkeeper.resources.changes import Answer, Command
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import ServedCollection, refer
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.writes import (
     OWNER_QUERY,
     OWNER_UNUSED,
-    Command,
+    CommandUnit,
     Execution,
     Refusal,
-    Unit,
     owner_fault,
     place,
     require_new_owner,
@@ -191,14 +190,12 @@ class _Batch(Execution):
     def __init__(
         self, service: Service, collections: Mapping[str, ServedCollection], call: Call, operations: list[JsonObject]
     ) -> None:
-        super().__init__(call, sorted(call.shown), service.store, service.clock, service.hooks)
-        self._collections, self._operations = collections, operations
-        self._unit = Unit({each.name: each for each in collections.values()}, call)
-        self._clock, self._most = service.clock, service.config.page_bytes
+        super().__init__(call, collections.values(), service.store, service.hooks, locked=sorted(call.shown))
+        self._by_name, self._operations, self._most = collections, operations, service.config.page_bytes
         self._is_repeated = False
 
-    def do(self, transaction: Transaction) -> Answer:
-        unit = self._unit.begin(transaction)
+    def do(self, unit: CommandUnit) -> Answer:
+        transaction = unit.transaction
         ids: dict[str, str | int] = {}
         results, left = list[bytes](), self._most
         for number, operation in in_turns(enumerate(self._operations), self._clock, transaction.turn_seconds):
@@ -210,8 +207,6 @@ class _Batch(Execution):
                     raise BodyTooLarge(f"the items of a batch have at most {self._most} bytes together")
                 if name := operation.get("name"):
                     ids[name] = _id_in(answer.body, self._number)
-                if transaction.items and transaction.items.written:
-                    transaction.flush()  # what functions have written is known to be of this operation
             except Problem as problem:
                 transaction.flush()  # what is refused of earlier operations comes first
                 problem.members |= {"operation": self._number}
@@ -221,16 +216,17 @@ class _Batch(Execution):
         return Answer(b'{"results":[%b]}' % b",".join(results))
 
     def explain(self, error: Refusal) -> Exception:
-        """What the store refuses, of the operation that writes this; what functions have written is of the last one.
+        """What the store refuses, of the operation that writes this.
 
         A creating PUT is repeated at most once: an earlier operation may have deleted the item.
         """
-        command = self._unit.command_of(error)
+        change = self.change_of(error)
+        command = change.command if change else None
         if command and isinstance(error, DuplicateValue) and not self._is_repeated:
             self._is_repeated = True
-            self._unit.require_absent(command)
+            self.require_absent(command)
         number = int(command.pointer.split("/")[2]) if command else self._number
-        explained = self._unit.explained(error, command)
+        explained = self.explained(error, change, "")
         problem = explained if isinstance(explained, Problem) else problem_of(explained)
         problem.members["operation"] = number
         return place(problem, f"/operations/{number}/body")
@@ -242,7 +238,7 @@ class _Batch(Execution):
         """
         path, _, query = operation["path"].partition("?")
         parts = _PATH.fullmatch(_REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), path))
-        of = self._collections.get(unquote(parts[1])) if parts else None
+        of = self._by_name.get(unquote(parts[1])) if parts else None
         found = self._found(of, operation["method"], parts[2], parts[3]) if of and parts else None
         args, at = parse_qs(query, keep_blank_values=True), ["operations", self._number]
         if of is None or found is None or args.keys() - {OWNER_QUERY}:
@@ -260,7 +256,7 @@ class _Batch(Execution):
             require_utf8(query.encode().decode("latin-1"))
             if command.kind not in ("create", "upsert"):
                 raise owner_fault(OWNER_UNUSED)
-            require_new_owner(self._unit.reader(command.collection), args)
+            require_new_owner(self.reader(command.collection), args)
             command = command._replace(owner=args[OWNER_QUERY][0])
         try:
             if relation:
@@ -270,7 +266,7 @@ class _Batch(Execution):
                 require_none([fault((), NO_BODY)] if sent and not action.body else [])
                 sent = action.schema and load(action.schema, sent)
             elif command.kind in ("replace", "upsert"):
-                sent = self._unit.reader(command.collection).view.loaded(sent)
+                sent = self.reader(command.collection).view.loaded(sent)
         except Problem as error:
             place(error, pointer)
             raise

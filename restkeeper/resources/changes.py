@@ -1,22 +1,28 @@
-"""Changes of items: how one is written, and the hooks by which features take part.
+"""Changes of items: the unit in which a call makes them, and the hooks by which features take part.
 
 The defaults of the hooks are those of a service without features.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from marshmallow import Schema
 
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
-from restkeeper.resources.call import Call
-from restkeeper.resources.resource import Resource
+from restkeeper.errors import Conflict
+from restkeeper.exactjson import JsonObject
+from restkeeper.resources.call import NONE, Call, Conditions
+from restkeeper.resources.item import NO_LIMITS, ItemLimits
+from restkeeper.resources.resource import Action, Resource
 from restkeeper.resources.views import StoredView, View, Views
+from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged
-from restkeeper.storage.interface import Record
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing
+from restkeeper.storage.interface import LAST_IDS, Record
 
 KINDS = ("created", "updated", "deleted")
 
@@ -30,23 +36,38 @@ class Answer(NamedTuple):
     id: str = ""
 
 
-class Change(NamedTuple):
-    """One write of one item: the item before and after (None where there is none), when (RFC 3339), and by which call.
+class Command(NamedTuple):
+    """What to do with an item, or with a collection.
 
-    A migration to a new schema, or a note beside the item, is no change: the version stays.
+    The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act". The
+    `body` is what was sent; of an action, what its schema has loaded. The `conditions` are those of the item with this
+    `id`; of a creation, those of the list. What is wrong stands below the `pointer` in what was sent: "", "/3" or
+    "/operations/2/body". The `owner` is that of a new item, named beside it.
+    """
+
+    kind: str
+    collection: str
+    id: str = ""
+    body: Any = None
+    action: Action | None = None
+    conditions: Conditions = NONE
+    pointer: str = ""
+    owner: str | None = None
+
+
+class Change(NamedTuple):
+    """One write of one item: the item before and after (None where there is none), and when (RFC 3339).
+
+    It `follows` a command if a function of the service makes it, or a deletion. Without a command it is one of a
+    program. A migration to a new schema, or a note beside the item, is no change: the version stays.
     """
 
     stored: StoredView
     before: Record | None
     after: Record | None
     at: str
-    call: Call
-
-    @classmethod
-    def now(cls, stored: StoredView, before: Record | None, after: Record | None, clock: Clock, call: Call) -> "Change":
-        """A change at the time that the item has after it; a deletion is at this moment."""
-        at = after.updated_at if after else time_after(before.updated_at if before else "", rfc3339(clock.time()))
-        return cls(stored, before, after, at, call)
+    command: Command | None = None
+    follows: bool = False
 
     @property
     def kind(self) -> str:
@@ -87,66 +108,164 @@ class IdempotencyRecord:
 
 @dataclass
 class Hooks:
-    """The hooks of a service.
+    """The hooks of a service, and what all of its writes share.
 
-    `check` is called before every write, in its transaction, or after several, whose items may refer to each other;
-    `check_body` before each action, with the schema of its body and what that has loaded; `on_change` after a write.
+    `check` is called before every write, in its unit, or after several, whose items may refer to each other;
+    `check_body` before each action, with the schema of its body and what that has loaded. `on_change` are called after
+    a write; before it, `changing` returns the change as functions of the service leave it.
     `idempotency` returns the record of the current request, given the JSON value of its body, what makes the response
     of an answer, and whether that holds a `secret`.
     `before_read` are called before items are read, with how the caller sees these. `represent` returns how the callers
-    of a version of the API see the items of a collection. `items` returns the `Items` of a transaction and a call.
+    of a version of the API see the items of a collection. `items` returns the `Items` of a unit.
     `dependents` are the collections whose items the current request deletes with the item that they refer to, although
     on_delete is "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the
     application whose document describes this one. `new_id` returns the id of a new item, in the order of their
-    creation.
+    creation; by `clock` it has its times, and it is within the `limits`.
     `resources` are the collections by their names. In the context of `large`, which waits until a deadline, what is in
     large bodies is computed, so that those of many requests do not run before a small one that comes after them.
     """
 
-    check: Callable[..., None] = lambda transaction, change, bounded=True: None
-    check_body: Callable[[Transaction, Call, Schema, Any], None] = lambda transaction, call, schema, loaded: None
-    on_change: list[Callable[[Transaction, Change], None]] = field(default_factory=list)
+    check: Callable[..., None] = lambda unit, change, bounded=True: None
+    check_body: Callable[["Unit", Schema, Any], None] = lambda unit, schema, loaded: None
+    changing: Callable[["Unit", Change, ItemLimits], Change] = lambda unit, change, limits: change
+    on_change: list[Callable[["Unit", Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
     before_read: list[Callable[[View, int], None]] = field(default_factory=list)
     represent: Callable[[StoredView, str], Views] = lambda stored, version: stored
-    items: Callable[[Transaction, Call], Any] = lambda transaction, call: None
+    items: Callable[["Unit"], Any] = lambda unit: None
     dependents: Callable[[], Collection[str]] = lambda: ()
     described: Callable[[Any], Any] = lambda app: app
     clears: bool = True
     new_id: Callable[[], str] = uuid7
+    clock: Clock = time
+    limits: ItemLimits = NO_LIMITS
     resources: Mapping[str, Resource] = field(default_factory=dict)
     large: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
 
-    def apply(self, transaction: Transaction, change: Change) -> None:
-        """Check a change, write and announce it. Raises as `write`, and what `check` and `on_change` raise."""
-        self.check(transaction, change)
-        self.write(transaction, change)
-        self.announce(transaction, change)
 
-    def write(self, transaction: Transaction, change: Change) -> None:
-        """Write a change that the caller does `check` and `announce` in the same transaction.
+class Unit:
+    """What one call changes in one transaction: all of it, or nothing. Nothing else writes items and records.
 
-        Raises DuplicateValue, RevisionDiffers, and RecordNotFound for an item that is not there;
-        RecordChanged for a singleton that is stored since it was read.
+    `changes` has the last change of each item, by collection and id. The `command` is the one that is being done.
+    """
+
+    def __init__(self, hooks: Hooks, transaction: Transaction, call: Call) -> None:
+        self.hooks, self.transaction, self.call = hooks, transaction, call
+        self.changes: dict[tuple[str, str], Change] = {}
+        self.command: Command | None = None
+        self._tried: list[Change] = []  # in order, also those that the store refuses
+
+    @cached_property
+    def items(self) -> Any:
+        """What functions of the service do in it: see `Hooks.items`."""
+        return self.hooks.items(self)
+
+    def now(self) -> str:
+        """The time, as items have it."""
+        return rfc3339(self.hooks.clock.time())
+
+    def changed(
+        self,
+        stored: StoredView,
+        before: Record | None,
+        after: Record | None,
+        *,
+        limits: ItemLimits = NO_LIMITS,
+        follows: bool = False,
+    ) -> Change:
+        """A change, as functions of the service leave it; the item after it is the one before, if it is none.
+
+        It has the time of the item after it; a deletion is at this moment. Raises what functions raise.
         """
-        name, after = change.stored.name, change.after
+        at = after.updated_at if after else time_after(before.updated_at if before else "", self.now())
+        change = Change(stored, before, after, at, self.command, follows)
+        self._tried.append(change)
+        if (changed := self.hooks.changing(self, change, limits)) is not change:
+            self._tried.append(changed)
+        return changed
+
+    def put(self, change: Change) -> None:
+        """Check a change, write it, and do what follows it. Raises as `write`, and what `Hooks` raise."""
+        self.hooks.check(self, change)
+        self.write(change)
+        self.follow(change)
+
+    def write(self, change: Change) -> None:
+        """Write a change, which is checked and followed in the same transaction.
+
+        Raises DuplicateValue, RevisionDiffers, and RecordNotFound for an item that is not there; RecordChanged for a
+        singleton that is stored since it was read.
+        """
+        name, before, after = change.stored.name, change.before, change.after
+        self.changes[name, change.record.id] = change
         if after is None:
-            transaction.delete(name, change.record.id)
-        elif change.before is None:
-            transaction.insert(name, after)
-        elif not change.before.version:  # a singleton that is not stored yet
+            self.transaction.delete(name, change.record.id)
+        elif before is None:
+            self.transaction.insert(name, after)
+        elif before.version:
+            self.transaction.update(name, after)
+        else:  # a singleton that is not stored yet
             try:
-                with transaction.savepoint():
-                    transaction.insert(name, after)
+                with self.transaction.savepoint():
+                    self.transaction.insert(name, after)
             except DuplicateValue as error:
                 if error.of is not after:  # an earlier change, which a store may refuse only here
                     raise
                 raise RecordChanged("it was stored meanwhile") from None
-        else:
-            transaction.update(name, after)
 
-    def announce(self, transaction: Transaction, *changes: Change) -> None:
+    def follow(self, *changes: Change) -> None:
         """Do what follows writes: of several, all have their events before a function of the service changes more."""
-        for listen in self.on_change:
+        for listen in self.hooks.on_change:
             for change in changes:
-                listen(transaction, change)
+                listen(self, change)
+
+    def put_record(self, name: str, record: Record, *, is_new: bool = False) -> None:
+        """Write a record: of a feature, or of an item that stays what it is. Raises as `write`."""
+        (self.transaction.insert if is_new else self.transaction.update)(name, record)
+
+    def put_records(self, name: str, new: Sequence[Record]) -> None:
+        """Write new records together."""
+        self.transaction.insert_all(name, new)
+
+    def remove_record(self, name: str, id: str) -> None:
+        """Delete a record. Raises RecordNotFound."""
+        self.transaction.delete(name, id)
+
+    def change_of(self, error: DuplicateValue | ReferenceMissing) -> Change | None:
+        """The change that the store refuses, if that is one of an item."""
+        return next((each for each in self._tried if each.after is error.of), None)
+
+    def numbered(self, stored: StoredView, records: Sequence[Record], sent: Sequence[JsonObject]) -> list[Record]:
+        """New items, with the next integers as ids of those `sent` without. Raises BodyTooLarge, and as `use_ids`."""
+        resource, numbered = stored.resource, [*records]
+        if not resource.has_integer_ids:
+            return numbered
+        new = [n for n, item in enumerate(sent) if not resource.has_id(item)]
+        ids = self.use_ids(stored, [record.id for n, record in enumerate(records) if n not in new], len(new))
+        for n, id in zip(new, ids, strict=True):
+            numbered[n] = stored.with_id(records[n], id)
+            self.hooks.limits.require(numbered[n].body)
+        return numbered
+
+    def use_ids(self, stored: StoredView, ids: Iterable[str], new: int = 0) -> list[str]:
+        """So many `new` ids, if they are integers; no later item gets one of them, nor one of `ids`, which are in use.
+
+        Raises Conflict if there are no more, and RecordChanged if another transaction uses the first ones.
+        """
+        resource, before = stored.resource, None
+        if not resource.has_integer_ids:
+            return []
+        with suppress(RecordNotFound):
+            before = self.transaction.read(LAST_IDS.name, stored.name)
+        given = before.version if before else 0
+        last = max([given, *(id for id in map(resource.shown, ids) if isinstance(id, int))])
+        if new and last + new > INTEGERS[resource.ids][1]:
+            raise Conflict(f"{stored.name}: all ids have been given")
+        if last + new > given:
+            try:
+                with self.transaction.savepoint():
+                    record = Record(stored.name, last + new, "", "", b"{}")
+                    self.put_record(LAST_IDS.name, record, is_new=before is None)
+            except DuplicateValue:
+                raise RecordChanged("others have this id") from None
+        return [resource.key(last + number) for number in range(1, new + 1)]

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -12,17 +12,15 @@ from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 from restkeeper import exactjson
-from restkeeper.clock import Clock, is_due, rfc3339
+from restkeeper.clock import is_due
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject
-from restkeeper.resources.call import Call
-from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
 from restkeeper.resources.queries import ListRequest, parse
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN
-from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import (
     RecordNotFound,
     SearchTooLong,
@@ -50,7 +48,7 @@ _log = logging.getLogger("restkeeper")
 # In which a function of the service is called.
 current_items: ContextVar["Items | None"] = ContextVar("restkeeper.items", default=None)
 
-WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
+_WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
 
 
 def require_few_references(number: int) -> None:
@@ -69,24 +67,10 @@ class Items:
     undoes all, also if that is caught.
     """
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        collections: Mapping[str, StoredView],
-        hooks: Hooks,
-        limits: ItemLimits,
-        clock: Clock,
-        call: Call,
-    ) -> None:
-        self._transaction = transaction
-        self.call = call
-        self._collections = collections
-        self._hooks = hooks
-        self.limits = limits
-        self._clock = clock
+    def __init__(self, unit: Unit, collections: Mapping[str, StoredView]) -> None:
+        self.unit, self._transaction, self._collections = unit, unit.transaction, collections
         self.failure: Exception | None = None  # of a change: the transaction must end
         self.functions: list[Callable[..., Any]] = []  # that have not returned; the last one calls this
-        self.written: dict[tuple[str, str], Change] = {}  # by collection and id, the last change of each
         self.deletions: list[Change] = []  # that are to be followed, see `References`
         self.referrers: Sequence[Any] = ()  # likewise, of the next one
         self._changes = self._bytes = self._references = 0
@@ -124,15 +108,15 @@ class Items:
         sent_id = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
         members, owner_field = without_server_fields(stored, item) | sent_id, stored.revision.owner
         if owner is None and owner_field not in members:
-            owner = stored.access.owner_of_new(self.call.caller)
+            owner = stored.access.owner_of_new(self.unit.call.caller)
         if owner is not None:
             _require_owner(self.functions[-1], owner)
             members.pop(owner_field, None)
         with self._whole():
-            id = stored.new_id(self._hooks.new_id)
-            write = partial(stored.restore, id=id, now=self.now(), limits=self.limits, owner=owner)
+            id = stored.new_id(self.unit.hooks.new_id)
+            write = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.hooks.limits, owner=owner)
             record = accepted_record(self, self.functions[-1], stored, write, members)
-            (record,) = stored.numbered([record], [sent_id], self._transaction, self.limits)
+            (record,) = self.unit.numbered(stored, [record], [sent_id])
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
 
@@ -176,19 +160,14 @@ class Items:
         If it is not `bounded`, it can be larger than an item that callers send.
         """
         with self._whole():
-            change = Change.now(stored, before, after, self._clock, self.call)
-            change = run_before(self._hooks, self._transaction, change, self.limits if bounded else NO_LIMITS)
+            limits = self.unit.hooks.limits if bounded else NO_LIMITS
+            change = self.unit.changed(stored, before, after, limits=limits, follows=True)
             if change.after is not before:
                 self._bytes += sum(len(record.body) for record in (before, change.after) if record)
                 self.require_room(1)
                 self._changes += 1
-                self._hooks.apply(self._transaction, change)
-                self.written[stored.name, change.record.id] = change
+                self.unit.put(change)
             return change.record
-
-    def now(self) -> str:
-        """The time, as items have it."""
-        return rfc3339(self._clock.time())
 
     def require_room(self, changes: int = 0) -> None:
         """Raises Conflict if with so many more `changes` there are too many."""
@@ -313,19 +292,16 @@ def as_conflict(collection: str) -> Iterator[None]:
         raise Conflict(f"{collection}: {detail}") from None
 
 
-def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: ItemLimits) -> Change:
-    """A write as the functions of the service that are called before it leave it: see `Resource.before`.
-
-    All writes of requests and actions, of arrays, batches, cascades and functions begin with it; `Hooks.apply` follows,
-    unless the item then is the one before.
-    """
-    stored, before, after, now, call = change
-    if after is before or not (functions := stored.resource.functions.get(f"before {WRITES[change.kind]}")):
+def run_before(unit: Unit, change: Change, limits: ItemLimits) -> Change:
+    """A write as the functions of the service that are called before it leave it: see `Resource.before`."""
+    stored, before, after = change.stored, change.before, change.after
+    functions = stored.resource.functions and stored.resource.functions.get(f"before {_WRITES[change.kind]}")
+    if after is before or not functions:
         return change
     if after is not None:  # functions see no wrong reference, and cannot take away what a right one refers to
-        hooks.check(transaction, change, bounded=False)
-        transaction.flush()
-    items: Items = hooks.items(transaction, call)
+        unit.hooks.check(unit, change, bounded=False)
+        unit.transaction.flush()
+    items: Items = unit.items
     for function in functions:
         present = before and item_of(stored, before)
         if after is None:
@@ -333,37 +309,26 @@ def run_before(hooks: Hooks, transaction: Transaction, change: Change, limits: I
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
             create = partial(stored.restore, id=after.id, owner=after.owner)
             write = partial(stored.revise, before) if before else create
-            record = accepted_record(items, function, stored, partial(write, now=now, limits=limits), item)
+            record = accepted_record(items, function, stored, partial(write, now=change.at, limits=limits), item)
             if before and record is before and after.removed != before.removed:  # which older versions show
-                record = stored.touched(before, now=now)
+                record = stored.touched(before, now=change.at)
             after = record if record is before else record._replace(removed=after.removed)
     return change._replace(after=after)
 
 
-def run_after(hooks: Hooks, transaction: Transaction, change: Change) -> None:
+def run_after(unit: Unit, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.stored, change.before, change.after
-    if not (functions := stored.resource.functions.get(f"after {WRITES[change.kind]}")):
+    functions = stored.resource.functions and stored.resource.functions.get(f"after {_WRITES[change.kind]}")
+    if not functions:
         return
     if after:
-        transaction.flush()  # what a store refuses of it is refused first
-    items: Items = hooks.items(transaction, change.call)
+        unit.transaction.flush()  # what a store refuses of it is refused first
+    items: Items = unit.items
     for function in functions:
         shown = after and item_of(stored, after), before and item_of(stored, before)
         with as_conflict(stored.name):  # pointers into this item are no pointers into what was sent
             invoke(items, function, *shown, items, target=(stored.name, change.record.id))
-
-
-def current_records(transaction: Transaction, stored: StoredView, records: Iterable[Record]) -> list[Record]:
-    """New items as functions of the service have left them. Raises Conflict if they have deleted one of them."""
-    written = transaction.items.written
-    changes = ((record, written.get((stored.name, record.id))) for record in records)
-    present = [change.after if change else record for record, change in changes]
-    if None in present:  # all are created, or none
-        raise Conflict(
-            f"{stored.name}: one of these items deletes another one when it is created: send them separately"
-        )
-    return cast(list[Record], present)
 
 
 def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tuple[str, str] | None = None) -> T:
@@ -372,7 +337,8 @@ def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tu
     `target` is the collection and id of the item that it is called for. Raises ValueError if it changes that by
     `items`, and what one of its changes has raised, also if it has caught that.
     """
-    written, token = items.written.get(target) if target else None, current_items.set(items)
+    changes, token = items.unit.changes, current_items.set(items)
+    former = changes.get(target) if target else None
     items.functions.append(function)
     try:
         result = function(*arguments)
@@ -397,7 +363,7 @@ def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tu
         current_items.reset(token)
     if items.failure:  # also if the function has caught it
         raise items.failure
-    if target and items.written.get(target) is not written:
+    if target and changes.get(target) is not former:
         raise mistake_of(function, "changes its own item by `items`: return it changed, before the write")
     return result
 
@@ -435,7 +401,7 @@ def changed_record(
     item = changed_item(items, function, stored, before, *more)
     if item is None:
         return before
-    write = partial(stored.revise, before, now=items.now(), limits=items.limits)
+    write = partial(stored.revise, before, now=items.unit.now(), limits=items.unit.hooks.limits)
     with as_conflict(stored.name):
         return accepted_record(items, [function, *items.functions][-1], stored, write, item, before)
 
@@ -475,7 +441,7 @@ def accepted_record(
             wrong = {detail: shown for detail, shown in wrong.items() if detail not in known}
     if not wrong:
         if isinstance(failure, ValidationFailed):
-            seen = stored.of(items.call.caller)
+            seen = stored.of(items.unit.call.caller)
             exactjson.require_none([*map(seen.known_fault, failure.members["errors"])])
         raise failure
     shown = "; ".join([*wrong.values()][:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")

@@ -14,7 +14,7 @@ from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
 from restkeeper.resources.changes import Answer, Hooks
 from restkeeper.resources.embedding import Relation, with_related
-from restkeeper.resources.item import ItemLimits, digest
+from restkeeper.resources.item import digest
 from restkeeper.resources.queries import MAX_VALUES, Arguments, ListRequest, parse, parse_item
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.rights import Rights
@@ -46,7 +46,7 @@ class ServedCollection:
 
     `views` are how callers see them. `choices` are the values that a field, or an element of an array field, can have,
     and `defaults` those of fields that are left out, by field, where only the service knows them. `relations` are what
-    can be embedded, and in lists of other collections. `apply` stores a change, by default as `Hooks.apply`.
+    can be embedded, and in lists of other collections.
     """
 
     stored: StoredView
@@ -58,14 +58,12 @@ class ServedCollection:
     choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     relations: Mapping[str, Relation] = field(default_factory=dict)
-    apply: Callable[..., object] | None = None
 
     def __post_init__(self) -> None:
         self.name, self.resource, config = self.stored.name, self.stored.resource, self.config
         self.page_limit = self.resource.page_limit or config.page_limit
         self.page_limit_max = max(self.page_limit, config.page_limit_max)
         self.page_bytes = self.resource.page_bytes or config.page_bytes
-        self.limits = ItemLimits(*config.item_limits)
         known = self.whole.name_of
         self.order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
         self.pages: Cache[Any, Any] = Cache(PAGES_BYTES)  # responses to lists, also of the items that refer to one item

@@ -8,8 +8,8 @@ from marshmallow import Schema, fields
 
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
-from restkeeper.resources.call import Call, Caller, lacking
-from restkeeper.resources.changes import Change, Hooks
+from restkeeper.resources.call import Caller, lacking
+from restkeeper.resources.changes import Change, Hooks, Unit
 from restkeeper.resources.functions import (
     MOST_CHANGES,
     Items,
@@ -22,7 +22,6 @@ from restkeeper.resources.item import NO_LIMITS
 from restkeeper.resources.resource import Resource, references_in
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
-from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
 
@@ -72,7 +71,7 @@ class References:
         if not isinstance(field, (kind, Owner, WeakReference)):
             raise ValueError(f"{where}: write {kind.__name__}({field.to!r})")
 
-    def check(self, transaction: Transaction, change: Change, *, bounded: bool = True) -> None:
+    def check(self, unit: Unit, change: Change, *, bounded: bool = True) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.
 
         Raises Conflict for too many in the transaction of a request, unless it is not `bounded`, as the data of a test.
@@ -80,10 +79,10 @@ class References:
         """
         name, after = change.stored.name, change.after
         if after is None:
-            items = self._hooks.items(transaction, change.call)
-            if name in self._to and not items.deletions:  # else `follow` asks, for many together
-                transaction.lock_to_delete(name, change.record.id)  # nothing comes to refer to it after these questions
-                items.referrers = self._plan(transaction, items, change)
+            if name in self._to and not unit.items.deletions:  # else `follow` asks, for many together
+                # Nothing comes to refer to it after these questions.
+                unit.transaction.lock_to_delete(name, change.record.id)
+                unit.items.referrers = self._plan(unit, change)
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
@@ -92,13 +91,13 @@ class References:
                 continue
             key = self._resources[field.to].key
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
-            if new and bounded and not change.call.is_program:
-                self._hooks.items(transaction, change.call).add_references(len(new))
+            if new and bounded and not unit.call.is_program:
+                unit.items.add_references(len(new))
             wanted[field.to] = new | wanted.get(field.to, {})
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
-            self._require(transaction, change.call, to, dict(sorted(ids.items())), after, change.stored)
+            self._require(unit, to, dict(sorted(ids.items())), after, change.stored)
 
-    def check_body(self, transaction: Transaction, call: Call, schema: Schema, loaded: Any) -> None:
+    def check_body(self, unit: Unit, schema: Schema, loaded: Any) -> None:
         """Require what the body of an action refers to, as its schema has `loaded` it. Raises ValidationFailed."""
         wanted: dict[str, dict[str, tuple[str | int, str]]] = {}
         for field, id, pointer in _references_of(schema, loaded):
@@ -108,8 +107,8 @@ class References:
         require_few_references(sum(map(len, wanted.values())))
         try:
             for to, ids in sorted(wanted.items()):
-                self._require(transaction, call, to, dict(sorted(ids.items())), wanted)
-            transaction.flush()  # the function sees no wrong reference
+                self._require(unit, to, dict(sorted(ids.items())), wanted)
+            unit.transaction.flush()  # the function sees no wrong reference
         except ReferenceMissing as error:
             if error.of is not wanted:  # but an item of an earlier operation of a batch
                 raise
@@ -117,8 +116,7 @@ class References:
 
     def _require(
         self,
-        transaction: Transaction,
-        call: Call,
+        unit: Unit,
         to: str,
         new: Mapping[str, tuple[str | int, str]],
         of: object,
@@ -129,31 +127,33 @@ class References:
         It is an item of the collection `stored`, or the body of an action.
         """
 
+        transaction, caller = unit.transaction, unit.call.caller
+
         def refusal(id: str) -> ReferenceMissing:
             error = missing_reference(self._resources[to], *new[id], of)
             fault = {"pointer": error.pointer, "detail": error.detail}
-            fault = stored.of(call.caller).known_fault(fault) if stored else fault
+            fault = stored.of(caller).known_fault(fault) if stored else fault
             return ReferenceMissing(fault["pointer"], fault["detail"], of)
 
         access = self._collections[to].access
-        if access.owners(call.caller) is None:
+        if access.owners(caller) is None:
             return transaction.require_present(to, [*new], refusal)
         for id in new:  # one by one: the first is refused that the caller must not know of
             transaction.require_present(to, [id], refusal)
             try:
-                access.require_sight(call.caller, transaction.read(to, id, lock=False))
+                access.require_sight(caller, transaction.read(to, id, lock=False))
             except (NotFound, RecordNotFound):
                 raise refusal(id) from None
 
-    def follow(self, transaction: Transaction, change: Change) -> None:
+    def follow(self, unit: Unit, change: Change) -> None:
         """Do what a deletion means for the items that refer to the deleted one.
 
         Raises StillReferenced, Conflict as `Items.apply`, RevisionDiffers, and Forbidden for what the
         request, but not its caller, may delete.
         """
-        if change.after is not None:
+        if change.after is not None or change.stored.name not in self._to:
             return
-        items: Items = self._hooks.items(transaction, change.call)
+        items: Items = unit.items
         items.deletions.append(change)
         if len(items.deletions) > 1:
             return  # it follows another deletion: a chain may be long
@@ -161,12 +161,12 @@ class References:
         planned, items.referrers = items.referrers, ()
         while items.deletions:
             level = [*items.deletions]
-            for referrers in planned or self._referrers(transaction, items.call, _ids_by_collection(level)):
-                self._follow(transaction, items, referrers)
+            for referrers in planned or self._referrers(unit, _ids_by_collection(level)):
+                self._follow(unit, referrers)
             del items.deletions[: len(level)]
             planned = ()
 
-    def _plan(self, transaction: Transaction, items: Items, change: Change) -> list["_Referrers"]:
+    def _plan(self, unit: Unit, change: Change) -> list["_Referrers"]:
         """What refers to an item that is to be deleted, so that `follow` need not find it again.
 
         Raises StillReferenced, Conflict and Forbidden for this and all that would follow, as far as ids show it.
@@ -176,26 +176,25 @@ class References:
         while below:
             level, below = below, {}
             levels.append([])
-            for referrers in self._referrers(transaction, items.call, level, len(gone)):
+            for referrers in self._referrers(unit, level, len(gone)):
                 name = referrers.stored.name
                 remaining = referrers._replace(ids=[id for id in referrers.ids if (name, id) not in gone])
-                remaining.require_allowed(items.call.caller)
+                remaining.require_allowed(unit.call.caller)
                 levels[-1].append(remaining)
                 if referrers.rule == "null":
                     cleared += len(remaining.ids)
                 elif remaining.ids:
                     gone.update((name, id) for id in remaining.ids)
                     below.setdefault(name, []).extend(remaining.ids)
-                items.require_room(len(gone) - 1 + cleared)
+                unit.items.require_room(len(gone) - 1 + cleared)
         return levels[0]
 
-    def _referrers(
-        self, transaction: Transaction, call: Call, deleted: Mapping[str, Sequence[str]], known: int = 0
-    ) -> Iterator["_Referrers"]:
+    def _referrers(self, unit: Unit, deleted: Mapping[str, Sequence[str]], known: int = 0) -> Iterator["_Referrers"]:
         """What refers to some items, by each field; of one that restricts at least one, of others one too many.
 
         These are besides the `known` ones, which are to be deleted. Raises Forbidden, see `follow`.
         """
+        call = unit.call
         for name, deleted_ids in deleted.items():
             to = [*chain.from_iterable(map(self._resources[name].forms, deleted_ids))]
             for stored, path, rule in self._to.get(name, ()):
@@ -209,42 +208,40 @@ class References:
                 most, ids = known + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
                 for start in range(0, len(to), TOGETHER):
                     query = Query(filters=(Filter(path, Op.IN, tuple(to[start : start + TOGETHER])),))
-                    ids.update(transaction.find(stored.name, query, most))
+                    ids.update(unit.transaction.find(stored.name, query, most))
                 # In one order, so that deletions do not wait for each other.
                 yield _Referrers(stored, path, rule, {*to}, sorted(ids))
 
-    def _follow(self, transaction: Transaction, items: Items, referrers: "_Referrers") -> None:
-        stored, path, rule, to, ids = referrers
-        referrers.require_allowed(items.call.caller)
-        for before in _locked_items(transaction, items, stored.name, ids, to_delete=rule != "null"):
+    def _follow(self, unit: Unit, referrers: "_Referrers") -> None:
+        (stored, path, rule, to, ids), caller = referrers, unit.call.caller
+        referrers.require_allowed(caller)
+        for before in _locked_items(unit, stored.name, ids, to_delete=rule != "null"):
             if to.isdisjoint(id for _, id in _ids_at(exactjson.stored(before.body), path)):
                 continue
             after = None
             if rule == "chosen":
-                stored.access.require_change(items.call.caller, before)
+                stored.access.require_change(caller, before)
             try:
                 if rule == "null" and isinstance(stored.revision.references[path], WeakReference):
-                    after = stored.merge(before, {path: None}, now=items.now())
+                    after = stored.merge(before, {path: None}, now=unit.now())
                 elif rule == "null":
                     cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
-                    after = stored.revise(before, cleared, now=items.now(), limits=NO_LIMITS)
+                    after = stored.revise(before, cleared, now=unit.now(), limits=NO_LIMITS)
             except ValidationFailed:  # which can say what the caller may not read
-                raise referrers.refusal(items.call.caller, ", and its item is not valid without it") from None
-            with as_conflict(stored.name if may_read(items.call.caller, stored.resource) else _UNKNOWN):
-                result = items.apply(stored, before, after, bounded=False)
+                raise referrers.refusal(caller, ", and its item is not valid without it") from None
+            with as_conflict(stored.name if may_read(caller, stored.resource) else _UNKNOWN):
+                result = unit.items.apply(stored, before, after, bounded=False)
             if rule == "null" and item_of(stored, result).get(path) is not None:
-                raise referrers.refusal(items.call.caller, ", and stays")
+                raise referrers.refusal(caller, ", and stays")
 
 
-def _locked_items(
-    transaction: Transaction, items: Items, collection: str, ids: Sequence[str], *, to_delete: bool
-) -> Iterator[Record]:
+def _locked_items(unit: Unit, collection: str, ids: Sequence[str], *, to_delete: bool) -> Iterator[Record]:
     """Items that are there, locked: each as functions have left it when its turn comes."""
     for start in range(0, len(ids), TOGETHER):
-        former = items.written.copy()
-        for record in transaction.read_all(collection, ids[start : start + TOGETHER], to_delete=to_delete):
+        former = unit.changes.copy()
+        for record in unit.transaction.read_all(collection, ids[start : start + TOGETHER], to_delete=to_delete):
             key = collection, record.id
-            if (last := items.written.get(key)) is former.get(key):
+            if (last := unit.changes.get(key)) is former.get(key):
                 yield record
             elif last and last.after:
                 yield last.after

@@ -12,18 +12,18 @@ from typing import Any, Protocol
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
-from restkeeper.errors import Conflict, ValidationFailed
+from restkeeper.errors import ValidationFailed
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
 from restkeeper.resources.queries import Queryable
 from restkeeper.resources.resource import Resource, schema_with
 from restkeeper.schemas.fields import WRITABLE_BY
-from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, ItemSchema
+from restkeeper.schemas.item import GIVEN, READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound
-from restkeeper.storage.interface import LAST_IDS, Collection, Page, Query, Record, root_of
+from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.interface import Collection, Page, Query, Record, root_of
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
 MOST_SETS = 64  # of fields that are gone, hidden or locked, for each of which a process keeps a view
@@ -215,47 +215,14 @@ class StoredView(ItemForm, View):
             return self.initial
 
     def new_id(self, make: Callable[[], str]) -> str:
-        """The id of a new item: a text, or the integer 1 until `numbered` replaces it."""
+        """The id of a new item: a text, or the integer 1 until `Unit.numbered` replaces it."""
         return self.resource.key(1) if self.resource.has_integer_ids else make()
 
-    def numbered(
-        self, records: list[Record], sent: Sequence[JsonObject], transaction: Transaction, limits: ItemLimits
-    ) -> list[Record]:
-        """New items, with the next integers as ids of those `sent` without. Raises BodyTooLarge, and as `use_ids`."""
-        if not self.resource.has_integer_ids:
-            return records
-        new = [n for n, item in enumerate(sent) if not self.resource.has_id(item)]
-        ids = self.use_ids([record.id for n, record in enumerate(records) if n not in new], transaction, len(new))
-        numbered, name = [*records], self.schema.id_name
-        for n, id in zip(new, ids, strict=True):
-            members = exactjson.cut(records[n].body)
-            shown = {name: exactjson.dumps(self.resource.shown(id))} if name in members else {}
-            numbered[n] = records[n]._replace(id=id, body=exactjson.joined({**members, **shown}))
-            limits.require(numbered[n].body)
-        return numbered
-
-    def use_ids(self, ids: Iterable[str], transaction: Transaction, new: int = 0) -> list[str]:
-        """So many `new` ids, if they are integers; no later item gets one of them, nor one of `ids`, which are in use.
-
-        Raises Conflict if there are no more, and RecordChanged if another transaction uses the first ones.
-        """
-        if not self.resource.has_integer_ids:
-            return []
-        try:
-            before = transaction.read(LAST_IDS.name, self.name).version
-        except RecordNotFound:
-            before = 0
-        last = max([before, *(id for id in map(self.resource.shown, ids) if isinstance(id, int))])
-        if new and last + new > INTEGERS[self.resource.ids][1]:
-            raise Conflict(f"{self.name}: all ids have been given")
-        if last + new > before:
-            write = transaction.update if before else transaction.insert
-            try:
-                with transaction.savepoint():
-                    write(LAST_IDS.name, Record(self.name, last + new, "", "", b"{}"))
-            except DuplicateValue:
-                raise RecordChanged("others have this id") from None
-        return [self.resource.key(last + number) for number in range(1, new + 1)]
+    def with_id(self, record: Record, id: str) -> Record:
+        """A new item with another id, which its body has, too, where items show it."""
+        members, name = exactjson.cut(record.body), self.schema.id_name
+        shown = {name: exactjson.dumps(self.resource.shown(id))} if name in members else {}
+        return record._replace(id=id, body=exactjson.joined({**members, **shown}))
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):

@@ -1,11 +1,11 @@
 """Writes of items: a command says what to do, and a unit does commands in one transaction, all or none."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
 from restkeeper.errors import (
@@ -20,16 +20,14 @@ from restkeeper.errors import (
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import NONE, Call, Conditions, lacking
-from restkeeper.resources.changes import Answer, Change, Hooks, IdempotencyRecord
+from restkeeper.resources.changes import Answer, Change, Command, Hooks, IdempotencyRecord, Unit
 from restkeeper.resources.functions import (
     Items,
     as_conflict,
     changed_record,
-    current_records,
     invoke,
     require_few_references,
     returned_json,
-    run_before,
 )
 from restkeeper.resources.item import Loaded
 from restkeeper.resources.items import CollectionReader, ServedCollection
@@ -56,56 +54,17 @@ OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
 OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
 
 
-class Command(NamedTuple):
-    """What to do with an item, or with a collection.
+class CommandUnit(Unit):
+    """A unit that does commands. `reader` returns how the caller sees the items of a collection, by its name."""
 
-    The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act". The
-    `body` is what was sent; of an action, what its schema has loaded. The `conditions` are those of the item with this
-    `id`; of a creation, those of the list. What is wrong stands below the `pointer` in what was sent: "", "/3" or
-    "/operations/2/body". The `owner` is that of a new item, named beside it.
-    """
-
-    kind: str
-    collection: str
-    id: str = ""
-    body: Any = None
-    action: Action | None = None
-    conditions: Conditions = NONE
-    pointer: str = ""
-    owner: str | None = None
-
-
-class Unit:
-    """Commands of one call in one transaction.
-
-    `written` has the records that they store, or try to, each with its command.
-    """
-
-    transaction: Transaction
-
-    def __init__(self, collections: Mapping[str, ServedCollection], call: Call) -> None:
-        self.call = call
-        self.written: list[tuple[Record, Command]] = []
-        self._collections = collections
-        self._readers: dict[str, CollectionReader] = {}
-
-    def begin(self, transaction: Transaction) -> "Unit":
-        """Begin, or begin anew, in this transaction."""
-        self.transaction, self.written = transaction, []
-        return self
-
-    def reader(self, collection: str) -> CollectionReader:
-        """How the caller sees the items of a collection."""
-        if (found := self._readers.get(collection)) is None:
-            found = self._readers[collection] = CollectionReader(self._collections[collection], self.call)
-        return found
+    reader: Callable[[str], CollectionReader]
 
     def do(self, command: Command) -> Answer:
         """Do a command; the answer is the item as it is, or last was, or what an action of the collection returns.
 
         Raises NotFound, RecordNotFound, Forbidden, the problems of conditions, and what functions of the service raise.
         """
-        to = self.reader(command.collection)
+        self.command, to = command, self.reader(command.collection)
         try:
             before = self.read_to_change(to, command) if command.id else None
             if before is not None or command.action:
@@ -123,55 +82,52 @@ class Unit:
         assert before is not None  # noqa: S101 - all other commands have an id
         if command.kind == "delete":
             with as_conflict(to.of.name):  # there is no body that a function could refuse
-                self.store(to, command, before, None)
+                self.store(to, before, None)
             return Answer(to.view.body(before))
         if command.owner not in (None, before.owner):
             raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
         change = to.view.merge if command.kind == "merge" else to.view.replace
-        make = partial(change, before, command.body, now=rfc3339(to.of.clock.time()), limits=to.of.limits)
-        return to.answer(self.store(to, command, before, permitted(to, command.body, before, make)))
+        make = partial(change, before, command.body, now=self.now(), limits=self.hooks.limits)
+        return to.answer(self.store(to, before, permitted(to, command.body, before, make)))
 
     def create(self, to: CollectionReader, commands: Sequence[Command], new: list[Record]) -> list[Record]:
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
         if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
-        sent = [each.body for each in commands]
-        records = [*to.of.stored.numbered(new, sent, self.transaction, to.of.limits)]  # `new` stays for another attempt
+        records = self.numbered(to.of.stored, new, [each.body for each in commands])
         for n in in_turns([*range(len(records))], to.of.clock, self.transaction.turn_seconds):
+            self.command = commands[n]
             try:
-                records[n] = self.store(to, commands[n], None, records[n])
+                records[n] = self.store(to, None, records[n])
             except Problem as error:
                 place(error, commands[n].pointer)
                 raise
-        return current_records(self.transaction, to.of.stored, records) if self.transaction.items else records
+        last = (self.changes[to.of.name, record.id] for record in records)
+        present = [change.after for change in last if change.after]  # as functions have left them
+        if len(present) < len(records):  # all are created, or none
+            detail = "one of these items deletes another one when it is created: send them separately"
+            raise Conflict(f"{to.of.name}: {detail}")
+        return present
 
     def _act(self, to: CollectionReader, command: Command, action: Action, before: Record | None) -> Answer:
         """Do an action, of an item or of the collection. Raises what its function raises."""
         loaded = command.body
-        items: Items = to.of.hooks.items(self.transaction, self.call)
+        items: Items = self.items
         if action.schema:
-            to.of.hooks.check_body(self.transaction, self.call, action.schema, loaded)
+            self.hooks.check_body(self, action.schema, loaded)
         more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
         if before is None:
             return Answer(returned_json(action.function, invoke(items, action.function, *more)))
         after = changed_record(items, action.function, to.of.stored, before, *more)
         with as_conflict(to.of.name):
-            return to.answer(self.store(to, command, before, after))
+            return to.answer(self.store(to, before, after))
 
-    def store(self, to: CollectionReader, command: Command, before: Record | None, after: Record | None) -> Record:
+    def store(self, to: CollectionReader, before: Record | None, after: Record | None) -> Record:
         """Write an item, and return it as it is, or last was. Raises ValidationFailed with the fields of callers."""
-        change = Change.now(to.of.stored, before, after, to.of.clock, self.call)
-        if after is not None:
-            self.written.append((after, command))
         try:
-            change = run_before(to.of.hooks, self.transaction, change, to.of.limits)
+            change = self.changed(to.of.stored, before, after, limits=self.hooks.limits)
             if change.after is not before:
-                if change.after is not None and change.after is not after:
-                    self.written.append((change.after, command))
-                items = self.transaction.items
-                if items and (key := (to.of.name, change.record.id)) in items.written:
-                    items.written[key] = change  # the last one, for `current_records`
-                (to.of.apply or to.of.hooks.apply)(self.transaction, change)
+                self.put(change)
             return change.record
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
@@ -200,12 +156,58 @@ class Unit:
         tag = to.first_page(self.transaction, conditions.of) if is_own else None
         conditions.require(tag or to.list_tag(change_token, to.of.page_limit))
 
-    def command_of(self, error: Refusal) -> Command | None:
-        """The command that has written what the store refuses; none if a function of the service has."""
-        return next((each for record, each in self.written if record is error.of), None)
 
-    def explained(self, error: Refusal, command: Command | None, pointer: str = "") -> Refusal | Problem:
-        """What the store refuses of a command: at its `pointer`, with the fields that callers know."""
+class Execution:
+    """What a request does with the items of some `collections`, at most once, in one transaction with its response.
+
+    It is done again if the store had to end the transaction because of others, so it has no other effects: `unit` is
+    that of the last attempt. With `use_reserve` it is done also on a disk that is almost full. The collections that it
+    is known to change are `locked` first. A `large` one waits for its turn before it is prepared.
+    """
+
+    use_reserve = False
+    unit: CommandUnit | None = None
+
+    def __init__(
+        self,
+        call: Call,
+        collections: Iterable[ServedCollection],
+        store: Store,
+        hooks: Hooks,
+        *,
+        locked: Iterable[str],
+        large: bool = False,
+    ) -> None:
+        self.call, self._store, self._clock, self._hooks, self._large = call, store, hooks.clock, hooks, large
+        self._collections, self._readers = {each.name: each for each in collections}, dict[str, CollectionReader]()
+        self._locked = Locked(dict.fromkeys(locked, False))
+        self._response: Answer | None = None
+        self._is_prepared = False
+
+    def reader(self, collection: str) -> CollectionReader:
+        """How the caller sees the items of a collection."""
+        if (found := self._readers.get(collection)) is None:
+            found = self._readers[collection] = CollectionReader(self._collections[collection], self.call)
+        return found
+
+    def prepare(self) -> Answer | None:
+        """Do once what comes before the transaction; returns the response if no stored item can change it."""
+
+    def do(self, unit: CommandUnit) -> Answer:
+        """Do the work."""
+        raise NotImplementedError
+
+    def explain(self, error: Refusal) -> Exception:
+        """What to raise for what the store refuses. Raises RecordChanged if it is to be done again."""
+        return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
+
+    def change_of(self, error: Refusal) -> Change | None:
+        """The change that the store refuses, if that is one of an item."""
+        return self.unit.change_of(error) if self.unit else None
+
+    def explained(self, error: Refusal, change: Change | None, pointer: str) -> Refusal | Problem:
+        """What the store refuses of a change: below its `pointer`, with the fields that callers know."""
+        command = change.command if change and not change.follows else None
         if command is None or command.action:
             return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
         view, place = self.reader(command.collection).view, pointer.removeprefix("/")
@@ -222,36 +224,6 @@ class Unit:
             with suppress(NotFound):
                 self.reader(command.collection).find(command.id)
                 raise RecordChanged("the item was created meanwhile")
-
-
-class Execution:
-    """What a request does, at most once, in one transaction with its response.
-
-    It is done again if the store had to end the transaction because of others, so it has no other effects. With
-    `use_reserve` it is done also on a disk that is almost full. It begins with the locks of the `collections` that it
-    changes. A `large` one waits for its turn before it is prepared.
-    """
-
-    use_reserve = False
-
-    def __init__(
-        self, call: Call, names: Iterable[str], store: Store, clock: Clock, hooks: Hooks, *, large: bool = False
-    ) -> None:
-        self.call, self._store, self._clock, self._hooks, self._large = call, store, clock, hooks, large
-        self._locked = Locked(dict.fromkeys(names, False))
-        self._response: Answer | None = None
-        self._is_prepared = False
-
-    def prepare(self) -> Answer | None:
-        """Do once what comes before the transaction; returns the response if no stored item can change it."""
-
-    def do(self, transaction: Transaction) -> Answer:
-        """Do the work."""
-        raise NotImplementedError
-
-    def explain(self, error: Refusal) -> Exception:
-        """What to raise for what the store refuses. Raises RecordChanged if it is to be done again."""
-        return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
 
     def run(self, once: IdempotencyRecord) -> Any:
         """The response, or the one that is stored of the same request. Raises what a response says."""
@@ -273,14 +245,16 @@ class Execution:
             raise
 
     def _work(self, once: IdempotencyRecord, transaction: Transaction) -> Any:
+        self.unit = unit = CommandUnit(self._hooks, transaction, self.call)
+        unit.reader = self.reader
         if self._response:  # it is stored by the claim of the key
             reply = once.save(transaction, self._response)
             transaction.lock(self._locked)
-            self.do(transaction)
+            self.do(unit)
             return reply
         once.claim(transaction)
         transaction.lock(self._locked)
-        return once.save(transaction, self.do(transaction))
+        return once.save(transaction, self.do(unit))
 
 
 class Procedure(Execution):
@@ -290,19 +264,19 @@ class Procedure(Execution):
         self,
         of: ServedCollection,
         call: Call,
-        work: Callable[[Unit, Any], Answer],
+        work: Callable[[CommandUnit, Any], Answer],
         ahead: Callable[[], Any],
         *,
         large: bool = False,
     ) -> None:
-        super().__init__(call, [of.name], of.store, of.clock, of.hooks, large=large)
-        self._unit, self._own_work, self._ahead = Unit({of.name: of}, call), work, ahead
+        super().__init__(call, [of], of.store, of.hooks, locked=[of.name], large=large)
+        self._own_work, self._ahead = work, ahead
 
     def prepare(self) -> None:
         self._found = self._ahead()
 
-    def do(self, transaction: Transaction) -> Answer:
-        return self._own_work(self._unit.begin(transaction), self._found)
+    def do(self, unit: CommandUnit) -> Answer:
+        return self._own_work(unit, self._found)
 
 
 class Commands(Execution):
@@ -311,9 +285,8 @@ class Commands(Execution):
     def __init__(
         self, of: ServedCollection, call: Call, make: Callable[[], list[Command]], *, large: bool = False
     ) -> None:
-        super().__init__(call, [of.name], of.store, of.clock, of.hooks, large=large)
-        self._unit, self._make = Unit({of.name: of}, call), make
-        self._to = self._unit.reader(of.name)
+        super().__init__(call, [of], of.store, of.hooks, locked=[of.name], large=large)
+        self._make, self._to = make, self.reader(of.name)
         self._commands, self._new = list[Command](), list[Record]()
 
     def prepare(self) -> Answer | None:
@@ -328,8 +301,7 @@ class Commands(Execution):
         is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or of.resource.functions)
         return self._answer(self._new) if is_known else None
 
-    def do(self, transaction: Transaction) -> Answer:
-        unit = self._unit.begin(transaction)
+    def do(self, unit: CommandUnit) -> Answer:
         if not self._new:
             return unit.do(self._commands[0])
         records = unit.create(self._to, self._commands, self._new)
@@ -341,10 +313,11 @@ class Commands(Execution):
         return self._to.answer(records[0])
 
     def explain(self, error: Refusal) -> Exception:
-        command = self._unit.command_of(error)
+        change = self.change_of(error)
+        command = change.command if change else None
         if command and isinstance(error, DuplicateValue):
-            self._unit.require_absent(command)
-        return self._unit.explained(error, command, command.pointer if command else "")
+            self.require_absent(command)
+        return self.explained(error, change, command.pointer if command else "")
 
 
 def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: bool = False) -> list[Record]:
@@ -357,7 +330,7 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
         owner = to.view.access.owner_of_new(to.caller)
     for command in in_turns(commands, to.of.clock):
         try:
-            options: Any = {"now": rfc3339(to.of.clock.time()), "limits": to.of.limits, "owner": owner}
+            options: Any = {"now": rfc3339(to.of.clock.time()), "limits": to.of.hooks.limits, "owner": owner}
             make = partial(to.view.create, command.body, id=stored.new_id(to.of.hooks.new_id), **options)
             records.append(record := permitted(to, command.body, None, make))
             if stored.revision.references:  # before the work of the others and of a store

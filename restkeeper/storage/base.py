@@ -146,7 +146,6 @@ class Transaction(Deliveries, Renaming):
     changes to its server together.
     """
 
-    items: Any = None  # the one of all functions of the service in it
     turn_seconds: float = WRITE_TURN_SECONDS  # for which it computes before other requests have their turn
     search_seconds = 0.0  # for which the last search with a limit has worked
     _collections: Mapping[str, Collection]

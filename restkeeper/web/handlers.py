@@ -26,7 +26,7 @@ from restkeeper.errors import (
 )
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, NONE, Call, Conditions, lacking
-from restkeeper.resources.changes import Answer, IdempotencyRecord
+from restkeeper.resources.changes import Answer, Command, IdempotencyRecord
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
@@ -35,10 +35,9 @@ from restkeeper.resources.resource import Action
 from restkeeper.resources.writes import (
     OWNER_QUERY,
     OWNER_UNUSED,
-    Command,
     Commands,
+    CommandUnit,
     Procedure,
-    Unit,
     owner_fault,
     require_new_owner,
 )
@@ -161,12 +160,16 @@ class CollectionHandlers:
 
     def perform(
         self,
-        work: Callable[[Unit, Any], Answer],
+        work: Callable[[CommandUnit, Any], Answer],
         once: IdempotencyRecord,
         ahead: Callable[[], Any] = lambda: None,
+        *,
+        use_reserve: bool = False,
     ) -> Reply:
         """The response to work in one transaction that no command says. See `Procedure`."""
-        reply: Reply = Procedure(self.items, current_call(), work, ahead, large=is_large()).run(once)
+        procedure = Procedure(self.items, current_call(), work, ahead, large=is_large())
+        procedure.use_reserve = use_reserve
+        reply: Reply = procedure.run(once)
         return reply
 
     def change(self, kind: str, id: str, *types: str) -> Reply:
@@ -441,16 +444,28 @@ class SecretItemHandlers(CollectionHandlers):
         """Read one item."""
         return super().read_item(id)
 
+    def delete_with(self, id: str, delete: Callable[[CommandUnit], None]) -> Reply:
+        """The response to the deletion of an item with what `delete` deletes beside it."""
+        require_acceptable(JSON)
+        command = Command("delete", self.name, id, conditions=current_call().conditions)
+
+        def work(unit: CommandUnit, _: object) -> Answer:
+            answer = unit.do(command)
+            delete(unit)
+            return answer
+
+        return self.perform(work, IdempotencyRecord(_plain), use_reserve=True)
+
     def save_with_secret(
         self,
         make: Callable[[Any, str], tuple[Record, str]],
-        store: Callable[..., object],
+        store: Callable[[CommandUnit, Record | None, Record, str], None],
         id: str | None = None,
     ) -> Reply:
         """Create an item from the request's body, or give the one with this id a new secret.
 
         `make` gets what was sent, or the item, and the time; it returns the item and its secret, which only this
-        response has. `store` is called with a transaction and these two, by name.
+        response has. `store` stores them, given the item before, too.
         """
         require_acceptable(JSON)
         sent, path = self.body(JSON) if id is None else None, request.path if id is None else ""
@@ -466,8 +481,8 @@ class SecretItemHandlers(CollectionHandlers):
         def new() -> tuple[Record, str] | None:
             return make(sent, rfc3339(items.clock.time())) if id is None else None
 
-        def work(unit: Unit, made: tuple[Record, str] | None) -> Answer:
-            to = unit.reader(items.name)
+        def work(unit: CommandUnit, made: tuple[Record, str] | None) -> Answer:
+            to, before = unit.reader(items.name), None
             if made is None:
                 before = unit.transaction.read(items.name, str(id))
                 unit.call.conditions.require(to.tag(before), before.updated_at)
@@ -476,7 +491,7 @@ class SecretItemHandlers(CollectionHandlers):
                 if unit.call.conditions is not NONE:
                     unit.require_list(to, unit.call.conditions)
             record, secret = made
-            store(unit.transaction, record=record, secret=secret)
+            store(unit, before, record, secret)
             shown = exactjson.loads(items.stored.body(record))
             return Answer(exactjson.dumps(shown | {"secret": secret}), to.tag(record), id=record.id)
 

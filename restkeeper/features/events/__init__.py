@@ -22,10 +22,9 @@ from restkeeper.features.events.types import OF_SERVICE, EventViews, contributio
 from restkeeper.parsing import whole
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, KNOWN, lacking
-from restkeeper.resources.changes import Change
+from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.queries import Reader, one_of
 from restkeeper.service import Service, mount
-from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired
 from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, is_event_id
 from restkeeper.web.application import Application, Reply
@@ -91,7 +90,7 @@ def install(app: Application, service: Service) -> None:
     service.contributions.append(contribution_of(service))
 
 
-def record_event(transaction: Transaction, change: Change) -> None:
+def record_event(unit: Unit, change: Change) -> None:
     """Record the event of a change, if its collection has events."""
     resource, record = change.stored.resource, change.record
     if not resource.events:
@@ -99,7 +98,7 @@ def record_event(transaction: Transaction, change: Change) -> None:
     type, before = f"{resource.singular}.{change.kind}", change.before
     former = None if before is None or before.owner == record.owner else before.owner or ""
     of = (record.owner, record.fingerprint, record.removed, former)
-    transaction.record(Event(type, resource.name, record.id, change.at, record.body, *of))
+    unit.transaction.record(Event(type, resource.name, record.id, change.at, record.body, *of))
 
 
 class CursorExpired(Problem):

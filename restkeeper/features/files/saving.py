@@ -26,8 +26,7 @@ from restkeeper.features.files.declaring import Declared
 from restkeeper.features.files.file import EDITED, File, Look
 from restkeeper.features.files.items import FileItems
 from restkeeper.features.files.reading import Content, FileError, Stamp, is_equal, members_of, parse, stamp_of
-from restkeeper.resources.call import of_program
-from restkeeper.resources.changes import Change
+from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
@@ -141,48 +140,48 @@ class SavedFile:
             return "an item was deleted to which others may refer"
         moved = [each for each in self.content.moved(edited) if each[0] in order]
 
-        def work(transaction: Transaction) -> None:
+        def work(unit: Unit) -> None:
             for name, key, text in edits:
-                self._store(transaction, self._stored[name], key, text)
+                self._store(unit, self._stored[name], key, text)
             for name, key in moved:
-                self._move(transaction, name, key)
+                self._move(unit, name, key)
 
         self._service.hooks.clears = False  # what was not edited stays as it is
         try:
             if edits or moved:
-                self._service.store.write(work, wait=False)
+                self._service.write(work, wait=False)
         except (Problem, StoreError) as error:
             return f"what was edited does not fit ({error})"
         finally:
             self._service.hooks.clears = True
         return ""
 
-    def _move(self, transaction: Transaction, name: str, key: str) -> None:
+    def _move(self, unit: Unit, name: str, key: str) -> None:
         """Store an item as the last of its collection: no event, and the same version."""
         collection = self._stored[name].name
         with suppress(RecordNotFound):
-            record = transaction.read(collection, key)
-            transaction.delete(collection, key)
-            transaction.insert(collection, record)
+            record = unit.transaction.read(collection, key)
+            unit.remove_record(collection, key)
+            unit.put_record(collection, record, is_new=True)
 
-    def _store(self, transaction: Transaction, stored: StoredView, key: str, text: Buffer | None) -> None:
+    def _store(self, unit: Unit, stored: StoredView, key: str, text: Buffer | None) -> None:
         if is_equal(self.content.item(stored.resource.public_name, key), text):
             return  # only its form is another one
         key = stored.name if stored.resource.singleton else key
         now, before, after = rfc3339(self._service.clock.time()), None, None
         with suppress(RecordNotFound):
-            before = transaction.read(stored.name, key)
+            before = unit.transaction.read(stored.name, key)
         if text is not None:  # `replace` would keep 1 where the edit has "1"
             after = stored.create(members_of(text), id=key, now=now)
         if after and before:
             is_same, at = is_equal(after.body, before.body), time_after(before.updated_at, now)
             after = before if is_same else after._replace(version=before.version + 1, updated_at=at, owner=before.owner)
         elif after:
-            stored.use_ids([after.id], transaction)
+            unit.use_ids(stored, [after.id])
         if after is not before:
-            self._service.hooks.apply(transaction, Change.now(stored, before, after, self._service.clock, of_program()))
+            unit.put(unit.changed(stored, before, after))
 
-    def _note(self, transaction: Transaction, change: Change) -> None:
+    def _note(self, _: Unit, change: Change) -> None:
         key = change.stored.name, change.record.id
         is_deleted = self._changed.pop(key, False) or change.kind == "deleted"
         self._changed[key] = is_deleted
@@ -341,8 +340,13 @@ def fill(service: Service, content: Content, declared: Mapping[str, Declared]) -
             records = [
                 _record(cast(FileItems, stored), content, *each, declared[name].is_checked, now) for each in part
             ]
-            service.store.write(partial(_insert, stored, records))
+            service.write(partial(_insert, stored, records))
             time.sleep(YIELD_SECONDS)
+
+
+def _insert(stored: StoredView, records: list[Record], unit: Unit) -> None:
+    unit.put_records(stored.name, records)
+    unit.use_ids(stored, [each.id for each in records])
 
 
 def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_checked: bool, now: str) -> Record:
@@ -353,11 +357,6 @@ def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_chec
         return stored.create(members_of(text), id=id, now=now) if is_checked else stored.of_file(id, text, now)
     except Problem as problem:
         raise content.fault(resource.public_name, key, f"{problem}: change it, or the schema") from None
-
-
-def _insert(stored: StoredView, records: list[Record], transaction: Transaction) -> None:
-    transaction.insert_all(stored.name, records)
-    stored.use_ids([each.id for each in records], transaction)
 
 
 def apart(work: Callable[..., T], *arguments: Any) -> T:

@@ -8,12 +8,9 @@ from typing import Any
 
 from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
-from restkeeper.resources.call import of_program
-from restkeeper.resources.changes import Change
-from restkeeper.resources.item import ItemLimits
+from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.views import StoredView
 from restkeeper.service import Service
-from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
 
 
@@ -26,7 +23,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     exists, and a reference to nothing.
     """
     turns: Any = partial(in_turns, clock=service.clock, others=inf)  # only this space waits for the transaction
-    now, limits = rfc3339(service.clock.time()), ItemLimits(*service.config.item_limits)
+    now, limits = rfc3339(service.clock.time()), service.hooks.limits
     collections = {each.resource.public_name: each for each in service.stored.values()}
     if unknown := [name for name in data if name not in collections]:
         known = ", ".join(collections)
@@ -45,27 +42,27 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
                 each["pointer"] = pointer + each.get("pointer", "").removeprefix("#")
             raise
 
-    def create(stored: StoredView, sent: Any, transaction: Transaction) -> Change:
+    def create(unit: Unit, stored: StoredView, sent: Any) -> Change:
         if not isinstance(sent, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = stored.restore(sent, id=stored.new_id(service.hooks.new_id), now=now, limits=limits)
-        (record,) = stored.numbered([record], [sent], transaction, limits)
-        change = Change(stored, None, record, now, of_program())
-        service.hooks.write(transaction, change)
+        (record,) = unit.numbered(stored, [record], [sent])
+        change = Change(stored, None, record, now)
+        unit.write(change)
         return change
 
-    def work(transaction: Transaction) -> None:
+    def work(unit: Unit) -> None:
         created = []
         for name, sent in data.items():
             for number, each in turns(enumerate(sent if isinstance(sent, list) else [sent])):
                 pointer = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
                 with at(pointer):
-                    created.append((pointer, create(collections[name], each, transaction)))
+                    created.append((pointer, create(unit, collections[name], each)))
         for pointer, change in turns(created):
             with at(pointer):
-                service.hooks.check(transaction, change, bounded=False)
+                service.hooks.check(unit, change, bounded=False)
         with at("#/seed"):
-            service.hooks.announce(transaction, *(change for _, change in created))
+            unit.follow(*(change for _, change in created))
 
-    service.store.write(work)
+    service.write(work)
     return {name: len(items) if isinstance(items, list) else 1 for name, items in data.items()}

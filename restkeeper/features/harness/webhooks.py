@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from restkeeper import exactjson
-from restkeeper.clock import rfc3339, uuid7
+from restkeeper.clock import uuid7
 from restkeeper.errors import Conflict
 from restkeeper.features.harness.faults import Declared, Faults
 from restkeeper.features.harness.matching import is_like
@@ -19,8 +19,8 @@ from restkeeper.features.webhooks import deliverer_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, new_secret
 from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
 from restkeeper.net import is_loopback
+from restkeeper.resources.changes import Unit
 from restkeeper.service import Service
-from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import EventFilter, Query, Secret
 
 CATCHER = "https://webhooks.test/"  # of the webhook that a space has for a test that waits without one
@@ -109,15 +109,15 @@ class Catcher:
         names = tuple(each.name for each in service.resources if each.events)
         past = service.store.events(self.since, EventFilter(names), MOST_EVENTS).events
 
-        def subscribe(transaction: Transaction) -> None:
-            now = rfc3339(service.clock.time())
-            record = service.of_features[WEBHOOKS.name].create({"url": CATCHER}, id=uuid7(), now=now)
-            transaction.insert(WEBHOOKS.name, record)
-            transaction.subscribe(record.id, [Secret(new_secret())])
+        def subscribe(unit: Unit) -> None:
+            stored = service.of_features[WEBHOOKS.name]
+            record = stored.create({"url": CATCHER}, id=uuid7(), now=unit.now())
+            unit.put(unit.changed(stored, None, record))
+            unit.transaction.subscribe(record.id, [Secret(new_secret())])
             for event in past:
-                transaction.queue_manually(record.id, event.id)
+                unit.transaction.queue_manually(record.id, event.id)
 
-        service.store.write(subscribe)
+        service.write(subscribe)
 
     def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         status = self._faults.next_status()

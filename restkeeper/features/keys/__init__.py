@@ -25,12 +25,12 @@ from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.resources.call import ADMIN, SCOPE, Caller
+from restkeeper.resources.changes import Unit
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service, mount
-from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web.application import Application, Reply
@@ -93,8 +93,7 @@ class KeyResolver:
     """Resolves the tokens of API keys, and ADMIN_KEY if that is set, to their callers; notes when keys were used."""
 
     def __init__(self, service: Service) -> None:
-        self._lookup, self._store, self._clock = service.lookup, service.store, service.clock
-        self._keys = service.of_features[KEYS.name]
+        self._service, self._lookup, self._clock = service, service.lookup, service.clock
         self._admin = digest_of(service.config.admin_key) if service.config.admin_key else ""
         self._noted: dict[str, float] = {}
 
@@ -124,7 +123,7 @@ class KeyResolver:
         if now - self._noted[id] > USE_SECONDS:  # else another process has stored it
             self._noted[id] = now
             with suppress(StoreError):  # the request is valid even if its time cannot be stored
-                note_use(self._keys, self._store, id, rfc3339(now))
+                note_use(self._service, id, rfc3339(now))
 
 
 @lru_cache(maxsize=4096)
@@ -198,7 +197,7 @@ def has_keys(service: Service) -> bool:
     return "keys" in service.features and service.store.count(KEYS.name) > 0
 
 
-def make_key(keys: StoredView, sent: JsonObject, scopes: Iterable[str], *, now: str) -> tuple[Record, str]:
+def make_key(keys: StoredView, scopes: Iterable[str], sent: JsonObject, now: str) -> tuple[Record, str]:
     """A new key as it is represented, and its token. Raises ValidationFailed for one that could do nothing."""
     record = keys.create(sent, id=secrets.token_hex(_ID_DIGITS // 2), now=now)
     key = {name: None for name in keys.names} | exactjson.loads(record.body)
@@ -214,12 +213,12 @@ def make_key(keys: StoredView, sent: JsonObject, scopes: Iterable[str], *, now: 
     return record._replace(body=exactjson.dumps(key)), new_token(record.id)
 
 
-def store_key(transaction: Transaction, record: Record, secret: str) -> None:
-    """Store a new key, or one that was renewed. Raises RecordNotFound."""
-    key, write = exactjson.loads(record.body), transaction.insert if record.version == 1 else transaction.update
+def store_key(keys: StoredView, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
+    """Store a new key, or one that was renewed, with its credential."""
+    key = exactjson.loads(record.body)
     credential = Credential(digest_of(secret), tuple(key["scopes"]), key["expires_at"], key["owners"])
-    write(KEYS.name, record)
-    write(CREDENTIALS.name, credential.record(record.id))
+    unit.put(unit.changed(keys, before, record))
+    unit.put_record(CREDENTIALS.name, credential.record(record.id), is_new=before is None)
 
 
 def renewed_key(keys: StoredView, record: Record, now: str) -> tuple[Record, str]:
@@ -230,24 +229,24 @@ def renewed_key(keys: StoredView, record: Record, now: str) -> tuple[Record, str
     return keys.touched(record, now=now), new_token(record.id)
 
 
-def revoke_key(transaction: Transaction, id: str) -> None:
+def revoke_key(keys: StoredView, id: str, unit: Unit) -> None:
     """Make a key void. Raises RecordNotFound."""
-    transaction.delete(KEYS.name, id)
-    transaction.delete(CREDENTIALS.name, id)
+    unit.put(unit.changed(keys, unit.transaction.read(KEYS.name, id), None))
+    unit.remove_record(CREDENTIALS.name, id)
 
 
-def note_use(keys: StoredView, store: Store, id: str, now: str) -> None:
+def note_use(service: Service, id: str, now: str) -> None:
     """Note that a key was used at a time. Raises StoreError."""
 
-    def work(transaction: Transaction) -> None:
-        credential = transaction.read(CREDENTIALS.name, id)
-        transaction.update(CREDENTIALS.name, credential._replace(updated_at=now))
-        record = transaction.read(KEYS.name, id)
+    def work(unit: Unit) -> None:
+        credential = unit.transaction.read(CREDENTIALS.name, id)
+        unit.put_record(CREDENTIALS.name, credential._replace(updated_at=now))
+        record = unit.transaction.read(KEYS.name, id)
         key = exactjson.loads(record.body) | {"last_used_at": now}
         # No new version: what a key may do has not changed. Its ETag is of the representation, and changes.
-        transaction.update(KEYS.name, record._replace(body=exactjson.dumps(key)))
+        unit.put_record(KEYS.name, record._replace(body=exactjson.dumps(key)))
 
-    store.write(work, wait=False, use_reserve=True)
+    service.write(work, wait=False, use_reserve=True)
 
 
 class KeyHandlers(SecretItemHandlers):
@@ -266,12 +265,7 @@ class KeyHandlers(SecretItemHandlers):
     def __init__(self, service: Service) -> None:
         self._scopes = service.guard.scopes  # of routes that are added later, too
         self._keys = service.of_features[KEYS.name]
-        items = service.items_of(
-            self._keys,
-            choices={"scopes": self._scopes},
-            apply=lambda transaction, change: revoke_key(transaction, change.record.id),
-        )
-        super().__init__(items, caching=UNCACHED)
+        super().__init__(service.items_of(self._keys, choices={"scopes": self._scopes}), caching=UNCACHED)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever keys are mounted."""
@@ -282,14 +276,14 @@ class KeyHandlers(SecretItemHandlers):
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return self.save_with_secret(lambda sent, now: make_key(self._keys, sent, self._scopes, now=now), store_key)
+        return self.save_with_secret(partial(make_key, self._keys, self._scopes), partial(store_key, self._keys))
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return self.save_with_secret(partial(renewed_key, self._keys), store_key, id)
+        return self.save_with_secret(partial(renewed_key, self._keys), partial(store_key, self._keys), id)
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""
-        return super().delete_item(id)
+        return self.delete_with(id, lambda unit: unit.remove_record(CREDENTIALS.name, id))

@@ -20,11 +20,12 @@ from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
-from restkeeper.resources.changes import Answer, Change, IdempotencyRecord
+from restkeeper.resources.call import of_program
+from restkeeper.resources.changes import Answer, Command, Hooks, IdempotencyRecord, Unit
 from restkeeper.resources.queries import Reader, one_of
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
-from restkeeper.resources.writes import Command, Unit
+from restkeeper.resources.writes import CommandUnit
 from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
@@ -149,6 +150,7 @@ def new_secret() -> str:
 
 def disable_webhook(webhooks: StoredView, transaction: Transaction, id: str, reason: str, now: float) -> None:
     """Send nothing more to a webhook (`now` in seconds since 1970), and record that as an event."""
+    unit = Unit(Hooks(), transaction, of_program())
     try:
         record = transaction.read(WEBHOOKS.name, id)
     except RecordNotFound:
@@ -157,7 +159,7 @@ def disable_webhook(webhooks: StoredView, transaction: Transaction, id: str, rea
     if webhook["status"] == "disabled":
         return
     changed = _changed(webhooks, record, rfc3339(now), status="disabled")
-    transaction.update(WEBHOOKS.name, changed)
+    unit.write(unit.changed(webhooks, record, changed))
     data = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
     transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, data))
     _log.warning("webhook %s is disabled: %s", id, reason)
@@ -186,9 +188,7 @@ class WebhookHandlers(SecretItemHandlers):
         self._scopes = sorted({scope for each in service.resources for scope in each.reading_scopes})
         choices = {"types": self._types, "api_version": self._versions, "scopes": self._scopes}
         defaults = {"api_version": version}
-        super().__init__(
-            service.items_of(self._webhooks, choices=choices, defaults=defaults, apply=self._apply), caching=UNCACHED
-        )
+        super().__init__(service.items_of(self._webhooks, choices=choices, defaults=defaults), caching=UNCACHED)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever webhooks are mounted."""
@@ -206,9 +206,9 @@ class WebhookHandlers(SecretItemHandlers):
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
 
-        def insert(transaction: Transaction, record: Record, secret: str) -> None:
-            transaction.insert(self.name, record)
-            transaction.subscribe(record.id, [Secret(secret)])
+        def insert(unit: Unit, before: Record | None, record: Record, secret: str) -> None:
+            unit.put(unit.changed(self._webhooks, before, record))
+            unit.transaction.subscribe(record.id, [Secret(secret)])
 
         return self.save_with_secret(self._make, insert)
 
@@ -217,11 +217,11 @@ class WebhookHandlers(SecretItemHandlers):
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
 
-        def update(transaction: Transaction, record: Record, secret: str) -> None:
-            now = self.items.clock.time()
+        def update(unit: Unit, before: Record | None, record: Record, secret: str) -> None:
+            now, transaction = self.items.clock.time(), unit.transaction
             newest, *older = transaction.secrets(record.id)
             former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
-            transaction.update(self.name, record)
+            unit.put(unit.changed(self._webhooks, before, record))
             transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
 
         return self.save_with_secret(
@@ -240,7 +240,7 @@ class WebhookHandlers(SecretItemHandlers):
 
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
-        return super().delete_item(id)
+        return self.delete_with(id, lambda unit: unit.transaction.unsubscribe(id))
 
     @takes(IDEMPOTENT)
     @returns(QUEUED, *QUEUE_PROBLEMS)
@@ -313,30 +313,21 @@ class WebhookHandlers(SecretItemHandlers):
     def _change_item(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
         """Change a webhook. One that was valid by other settings can be paused as it is."""
 
-        def work(unit: Unit, _: object) -> Answer:
+        def work(unit: CommandUnit, _: object) -> Answer:
             to = unit.reader(self.name)
-            command = Command("replace", self.name, id, conditions=unit.call.conditions)
-            before = unit.read_to_change(to, command)
+            before = unit.read_to_change(to, Command("replace", self.name, id, conditions=unit.call.conditions))
             assert before is not None  # noqa: S101 - only an upsert can do without
-            after = change(before, sent, now=rfc3339(self.items.clock.time()), limits=self.items.limits)
+            after = change(before, sent, now=rfc3339(self.items.clock.time()), limits=self.items.hooks.limits)
             was, now = (exactjson.loads(each.body) for each in (before, after))
             is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version", "scopes"))
             if after is not before and (is_changed or now["status"] == "active"):
                 require_none(self._faults(now, pinned=was["api_version"]))
-            return to.answer(unit.store(to, command, before, after))
+            unit.store(to, before, after)
+            if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it
+                unit.transaction.resume(id, self.items.clock.time())  # deliveries that wait are sent at once
+            return to.answer(after)
 
         return self.perform(work, IdempotencyRecord(self.reply))
-
-    def _apply(self, transaction: Transaction, change: Change) -> None:
-        """Store a change. Deliveries that wait are sent at once, if it may have repaired the webhook."""
-        was, now = (each and exactjson.stored(each.body) for each in (change.before, change.after))
-        if was and now:
-            self.items.hooks.apply(transaction, change)
-            if (was["url"], was["status"]) != (now["url"], now["status"]):
-                transaction.resume(change.record.id, self.items.clock.time())
-        else:
-            transaction.delete(self.name, change.record.id)
-            transaction.unsubscribe(change.record.id)
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:
         """What is wrong with a webhook beyond its schema. The version that it has `pinned` may be retired."""

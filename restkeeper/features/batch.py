@@ -1,8 +1,8 @@
 """Several operations in one request: all of them in one transaction, or none."""
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
@@ -199,27 +199,33 @@ class _Batch(Execution):
         ids: dict[str, str | int] = {}
         results, left = list[bytes](), self._most
         for number, operation in in_turns(enumerate(self._operations), self._clock, transaction.turn_seconds):
-            self._number = number
+            self._number, unit.command = number, None
             try:
-                with _of_operation(self._number):
-                    answer = unit.do(self._command(operation, ids, transaction))
+                answer = unit.do(self._command(operation, ids, unit))
+                unit.command = None
                 if (left := left - len(answer.body)) < 0:
                     raise BodyTooLarge(f"the items of a batch have at most {self._most} bytes together")
                 if name := operation.get("name"):
                     ids[name] = _id_in(answer.body, self._number)
-            except Problem as problem:
+            except (Problem, RecordNotFound) as error:
                 transaction.flush()  # what is refused of earlier operations comes first
-                problem.members |= {"operation": self._number}
-                raise
+                raise (error if isinstance(error, Problem) else problem_of(error)) from error.__cause__
             headers = {"ETag": f'"{answer.tag}"'} if answer.tag else {}
             results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), answer.body))
         return Answer(b'{"results":[%b]}' % b",".join(results))
 
-    def explain(self, error: Refusal) -> Exception:
-        """What the store refuses, of the operation that writes this.
+    def explain(self, error: Problem | Refusal) -> Problem:
+        """As `Execution`, with the number of the operation. A parameter that is wrong is in its path.
 
         A creating PUT is repeated at most once: an earlier operation may have deleted the item.
         """
+        if isinstance(error, Problem):
+            super().explain(error)
+            for each in error.members.get("errors", ()):
+                if name := each.pop("parameter", ""):
+                    each |= {"pointer": f"#/operations/{self._number}/path", "detail": f"{name} {each['detail']}"}
+            error.members["operation"] = self._number
+            return error
         change = self.change_of(error)
         command = change.command if change else None
         if command and isinstance(error, DuplicateValue) and not self._is_repeated:
@@ -231,7 +237,7 @@ class _Batch(Execution):
         problem.members["operation"] = number
         return place(problem, f"/operations/{number}/body")
 
-    def _command(self, operation: JsonObject, ids: Mapping[str, Any], transaction: Transaction) -> Command:
+    def _command(self, operation: JsonObject, ids: Mapping[str, Any], unit: CommandUnit) -> Command:
         """What an operation says. Raises what a request would raise, and ValidationFailed for an unknown path.
 
         Its faults have a place in the body.
@@ -251,26 +257,24 @@ class _Batch(Execution):
             if operation["method"] == "POST" and (relation or not command.id):
                 require_none([fault([*at, "if_match"], "is for an operation of an item")])
             command = command._replace(conditions=Conditions(parse_etags(operation["if_match"])))
-        pointer, sent = f"/operations/{self._number}/body", _resolved(operation["body"], ids) or {}
+        command = command._replace(pointer=f"/operations/{self._number}/body")
+        sent = _resolved(operation["body"], ids) or {}
         if args:
             require_utf8(query.encode().decode("latin-1"))
             if command.kind not in ("create", "upsert"):
                 raise owner_fault(OWNER_UNUSED)
             require_new_owner(self.reader(command.collection), args)
             command = command._replace(owner=args[OWNER_QUERY][0])
-        try:
-            if relation:
-                self._refer(of, relation, command.id, sent, transaction)
-                command = command._replace(id="")
-            if action := command.action:
-                require_none([fault((), NO_BODY)] if sent and not action.body else [])
-                sent = action.schema and load(action.schema, sent)
-            elif command.kind in ("replace", "upsert"):
-                sent = self.reader(command.collection).view.loaded(sent)
-        except Problem as error:
-            place(error, pointer)
-            raise
-        return command._replace(body=sent, pointer=pointer)
+        unit.command = command  # below whose pointer stands what is wrong in its body
+        if relation:
+            self._refer(of, relation, command.id, sent, unit.transaction)
+            command = command._replace(id="")
+        if action := command.action:
+            require_none([fault((), NO_BODY)] if sent and not action.body else [])
+            sent = action.schema and load(action.schema, sent)
+        elif command.kind in ("replace", "upsert"):
+            sent = self.reader(command.collection).view.loaded(sent)
+        return command._replace(body=sent)
 
     def _found(
         self, of: ServedCollection, method: str, id: str | None, name: str | None
@@ -311,19 +315,6 @@ class _Batch(Execution):
         of.stored.access.require_sight(self.call.caller, parent := of.stored.read(transaction, id))
         refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
         self.call.shown.add(relation.to.name)
-
-
-@contextmanager
-def _of_operation(number: int) -> Iterator[None]:
-    """Raises the problems of an operation; a parameter that is wrong is in its path."""
-    try:
-        yield
-    except (Problem, RecordNotFound) as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
-        for each in problem.members.get("errors", ()):
-            if name := each.pop("parameter", ""):
-                each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
-        raise problem from problem.__cause__
 
 
 def _reply(answer: Answer) -> Reply:

@@ -65,16 +65,11 @@ class CommandUnit(Unit):
         Raises NotFound, RecordNotFound, Forbidden, the problems of conditions, and what functions of the service raise.
         """
         self.command, to = command, self.reader(command.collection)
-        try:
-            before = self.read_to_change(to, command) if command.id else None
-            if before is not None or command.action:
-                return self._change(to, command, before)
-            command = as_creation(to, command)
-            new = new_records(to, [command])
-        except Problem as error:
-            place(error, command.pointer)
-            raise
-        return to.answer(self.create(to, [command], new)[0])
+        before = self.read_to_change(to, command) if command.id else None
+        if before is not None or command.action:
+            return self._change(to, command, before)
+        command = as_creation(to, command)
+        return to.answer(self.create(to, [command], new_records(to, [command]))[0])
 
     def _change(self, to: CollectionReader, command: Command, before: Record | None) -> Answer:
         if command.action:
@@ -97,11 +92,7 @@ class CommandUnit(Unit):
         records = self.numbered(to.of.stored, new, [each.body for each in commands])
         for n in in_turns([*range(len(records))], to.of.clock, self.transaction.turn_seconds):
             self.command = commands[n]
-            try:
-                records[n] = self.store(to, None, records[n])
-            except Problem as error:
-                place(error, commands[n].pointer)
-                raise
+            records[n] = self.store(to, None, records[n])
         last = (self.changes[to.of.name, record.id] for record in records)
         present = [change.after for change in last if change.after]  # as functions have left them
         if len(present) < len(records):  # all are created, or none
@@ -162,7 +153,7 @@ class Execution:
 
     It is done again if the store had to end the transaction because of others, so it has no other effects: `unit` is
     that of the last attempt. With `use_reserve` it is done also on a disk that is almost full. The collections that it
-    is known to change are `locked` first. A `large` one waits for its turn before it is prepared.
+    is known to change are `locked` first. A `large` one waits for its turn before its bodies are loaded.
     """
 
     use_reserve = False
@@ -182,7 +173,7 @@ class Execution:
         self._collections, self._readers = {each.name: each for each in collections}, dict[str, CollectionReader]()
         self._locked = Locked(dict.fromkeys(locked, False))
         self._response: Answer | None = None
-        self._is_prepared = False
+        self._is_loaded = False
 
     def reader(self, collection: str) -> CollectionReader:
         """How the caller sees the items of a collection."""
@@ -190,16 +181,26 @@ class Execution:
             found = self._readers[collection] = CollectionReader(self._collections[collection], self.call)
         return found
 
-    def prepare(self) -> Answer | None:
-        """Do once what comes before the transaction; returns the response if no stored item can change it."""
+    def load(self) -> Answer | None:
+        """Load what was sent, once, before the transaction; returns the response if no stored item can change it."""
 
     def do(self, unit: CommandUnit) -> Answer:
         """Do the work."""
         raise NotImplementedError
 
-    def explain(self, error: Refusal) -> Exception:
-        """What to raise for what the store refuses. Raises RecordChanged if it is to be done again."""
-        return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
+    def explain(self, error: Problem | Refusal) -> Problem | Refusal:
+        """What to raise for a problem of the work, or a refusal of the store: its faults stand at their places.
+
+        Nothing else gives what is wrong in a command its place in what was sent. Raises RecordChanged if it is to be
+        done again.
+        """
+        if isinstance(error, Problem):
+            return place(error, self.unit.command.pointer) if self.unit and self.unit.command else error
+        change = self.change_of(error)
+        command = change.command if change else None
+        if command and isinstance(error, DuplicateValue):
+            self.require_absent(command)
+        return self.explained(error, change, command.pointer if command else "")
 
     def change_of(self, error: Refusal) -> Change | None:
         """The change that the store refuses, if that is one of an item."""
@@ -233,13 +234,13 @@ class Execution:
         store = self._store
         if (stored := once.find(self.call, store)) is not None:
             return stored
-        if not self._is_prepared:
+        if not self._is_loaded:
             with self._hooks.large(deadline) if self._large else nullcontext():
-                self._response, self._is_prepared = self.prepare(), True
+                self._response, self._is_loaded = self.load(), True
         try:
             return store.write(partial(self._work, once), use_reserve=self.use_reserve, deadline=deadline)
-        except (DuplicateValue, ReferenceMissing) as error:
-            raise self.explain(error) from None
+        except (Problem, DuplicateValue, ReferenceMissing) as error:
+            raise self.explain(error) from error.__cause__
         except StoreDeadlocked:  # the next attempt has these collections alone
             self._locked.collections.update(dict.fromkeys(self._locked.collections, True))
             raise
@@ -272,7 +273,7 @@ class Procedure(Execution):
         super().__init__(call, [of], of.store, of.hooks, locked=[of.name], large=large)
         self._own_work, self._ahead = work, ahead
 
-    def prepare(self) -> None:
+    def load(self) -> None:
         self._found = self._ahead()
 
     def do(self, unit: CommandUnit) -> Answer:
@@ -289,7 +290,7 @@ class Commands(Execution):
         self._make, self._to = make, self.reader(of.name)
         self._commands, self._new = list[Command](), list[Record]()
 
-    def prepare(self) -> Answer | None:
+    def load(self) -> Answer | None:
         self._commands, to, of = self._make(), self._to, self._to.of
         first = self._commands[0]
         self.use_reserve = first.kind == "delete"  # which makes room
@@ -311,13 +312,6 @@ class Commands(Execution):
         if self._commands[0].pointer:
             return Answer(b"[" + b",".join(map(self._to.view.body, records)) + b"]")
         return self._to.answer(records[0])
-
-    def explain(self, error: Refusal) -> Exception:
-        change = self.change_of(error)
-        command = change.command if change else None
-        if command and isinstance(error, DuplicateValue):
-            self.require_absent(command)
-        return self.explained(error, change, command.pointer if command else "")
 
 
 def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: bool = False) -> list[Record]:

@@ -30,10 +30,11 @@ from restkeeper import (
 )
 from restkeeper.errors import Conflict, InternalError, Unavailable
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
+from tests.clock import SetClock
 from tests.live import Gunicorn
 from tests.shop import RESOURCES
 from tests.shop import create_app as create_shop
-from tests.shop.orders import OrderSchema, PaymentSchema, create_app
+from tests.shop.orders import LogSchema, OrderSchema, PaymentSchema, create_app
 
 pytestmark = pytest.mark.needs("events", "idempotency", "keys", "limits", "openapi")
 
@@ -70,6 +71,23 @@ def test_an_action_changes_its_item_and_others(client: FlaskClient) -> None:
     assert client.get(product).json["stock"] == 4
     assert events(client)[-3:] == ["product.updated", "order.updated", "log.created"]
     assert client.post("/orders/none/pay", json=CARD).status_code == 404
+
+
+def test_a_function_uses_what_its_request_says() -> None:
+    """The caller, the conditions, and the time of the service."""
+    notes = Resource("logs", "log", LogSchema, ids="client")
+
+    @notes.action("sign", of="collection")
+    def sign(items: Items) -> JsonObject:
+        """Sign the first one, if it is as the caller knows it."""
+        text = f"{items.call.caller.id} at {items.now()}"
+        return items.change("logs", "1", lambda note: {**note, "text": text}, conditions=items.call.conditions)
+
+    client = create_shop(Config(), [notes], clock=SetClock(0.0)).test_client()
+    tag = client.post("/logs", json={"id": "1", "text": "a", "number": 0}).headers["ETag"]
+    for said, status in (('"other"', 412), (tag, 200), (tag, 412)):
+        assert client.post("/logs/sign", headers={"If-Match": said}).status_code == status
+    assert client.get("/logs/1").json["text"] == "anonymous at 1970-01-01T00:00:00.000000Z"
 
 
 def test_twins_of_an_action(tmp_path: Path) -> None:

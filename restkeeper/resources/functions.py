@@ -15,8 +15,9 @@ from restkeeper import exactjson
 from restkeeper.clock import is_due
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject
+from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
-from restkeeper.resources.item import NO_LIMITS, ItemLimits
+from restkeeper.resources.item import NO_LIMITS, ItemLimits, digest
 from restkeeper.resources.queries import ListRequest, parse
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
@@ -76,6 +77,15 @@ class Items:
         self._changes = self._bytes = self._references = 0
         self._slow_seconds = FIND_SECONDS - SLOW_SECONDS  # that is left to searches, besides SLOW_SECONDS of each
 
+    @property
+    def call(self) -> Call:
+        """The request that this is for, with its `caller` and its `conditions`; or that of a program."""
+        return self.unit.call
+
+    def now(self) -> str:
+        """The time of the service's clock, as items have it."""
+        return self.unit.now()
+
     def read(self, collection: str, id: str | int) -> JsonObject:
         """An item."""
         return item_of(self._stored(collection), self._read(collection, id))
@@ -120,12 +130,23 @@ class Items:
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
 
-    def change(self, collection: str, id: str | int, change: Callable[[JsonObject], JsonObject | None]) -> JsonObject:
+    def change(
+        self,
+        collection: str,
+        id: str | int,
+        change: Callable[[JsonObject], JsonObject | None],
+        *,
+        conditions: Conditions = NONE,
+    ) -> JsonObject:
         """Change an item by a function, which gets it; return it as it is stored.
 
-        The function returns the changed item, or changes its dictionary in place and returns None.
+        The function returns the changed item, or changes its dictionary in place and returns None. The `conditions` are
+        compared with the item as the caller sees it in the newest version. Raises PreconditionFailed.
         """
         stored, before = self._stored(collection), self._read(collection, id)
+        if conditions is not NONE:
+            tag = digest(stored.of(self.unit.call.caller).body(before))
+            conditions.require(tag, max(before.updated_at, stored.changed_at))
         with self._whole():
             after = changed_record(self, change, stored, before)
             with as_conflict(collection):

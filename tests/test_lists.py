@@ -55,6 +55,31 @@ def test_next_and_prev_walk_the_whole_list(client: FlaskClient) -> None:
         assert "prev" not in links_of(client.get(f"/products?{style}limit=4&{query}"))
 
 
+def test_a_search_finds_each_word(client: FlaskClient) -> None:
+    """In any searched field, in any order and case; a text in quotes is one phrase, and other quotes are letters."""
+    for name, sku in (
+        ("Desk lamp", "A 1"),
+        ("lamp for a DESK", "B 2"),
+        ("Desk", "LAMP 3"),
+        ("Lamp", "C 4"),
+        ('5" disk', "D"),
+    ):
+        client.post("/products", json={"name": name, "sku": sku})
+    for text, found in (
+        ("desk lamp", ["Desk lamp", "lamp for a DESK", "Desk"]),
+        ("  lamp   DESK ", ["Desk lamp", "lamp for a DESK", "Desk"]),
+        ('"desk lamp"', ["Desk lamp"]),
+        ("lamp 3 des", ["Desk"]),
+        ('5"', ['5" disk']),
+        ('"', ['5" disk']),
+        ('"5" disk"', ['5" disk']),
+        ("lamp stool", []),
+    ):
+        assert names(client.get("/products", query_string={"q": text, "sort": "created_at"})) == found, text
+    many = client.get("/products?q=" + "+".join("a" * 11))
+    assert many.status_code == 400 and 'at most 10 words; quotes make one of them: "desk lamp"' in many.json["detail"]
+
+
 def test_a_page_has_20_items_by_default(client: FlaskClient) -> None:
     """The parameter `limit` makes it smaller or larger, up to 100."""
     fill(client, 30)

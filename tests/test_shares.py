@@ -206,7 +206,7 @@ def test_a_search_is_what_no_index_answers_alone() -> None:
         Query((Filter("stock", Op.EQ, 1),)): True,
         Query((Filter("price", Op.EQ, Decimal(1)), Filter("name", Op.EQ, "x"))): True,
         Query((Filter("sku", Op.EQ, "x"), Filter("stock", Op.EQ, 1))): False,
-        Query(search="x"): True,
+        Query(search=("x",)): True,
         Query(owners=("x",)): False,
         Query((Filter("price", Op.EQ, Decimal(1)),), owners=("x",)): True,
     }

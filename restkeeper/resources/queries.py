@@ -55,6 +55,7 @@ MOST_NAMES = 5  # on a path
 MOST_CHARACTERS = 100  # of a path
 _NO_PATH = f"is no path of at most {MOST_NAMES} names and {MOST_CHARACTERS} characters"
 MOST_EMBEDDED = 10  # names in `embed`
+MOST_WORDS = 10  # that one query looks for
 MOST_CHOICES = 50  # values that a fault lists
 
 NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
@@ -156,7 +157,7 @@ def parse(
     listing = ListRequest(
         Query(
             filters=filters,
-            search=reader.one("q", _text if queryable.is_searched else _no_search, ""),
+            search=reader.one("q", _searched if queryable.is_searched else _no_search, ()),
             sort=sort,
             limit=(size := reader.one("limit", whole(1, limit_max), limit)),
             offset=reader.one("offset", _OFFSET, 0),
@@ -455,11 +456,20 @@ def _text(given: Any) -> str:
     return text
 
 
-def _no_search(text: str) -> str:
-    """The empty text, which a form with nothing typed sends."""
+def _searched(given: Any) -> tuple[str, ...]:
+    """The words to look for; a text in quotes is one phrase."""
+    text = _text(given)
+    words = (text[1:-1],) if len(text) > 2 and text[0] == text[-1] == '"' else tuple(text.split())
+    if len(words) > MOST_WORDS:
+        raise ValueError(f'must have at most {MOST_WORDS} words; quotes make one of them: "desk lamp"')
+    return words
+
+
+def _no_search(text: str) -> tuple[str, ...]:
+    """Nothing, for the empty text, which a form with nothing typed sends."""
     if text:
         raise ValueError("searches nothing: the collection has no fields for it; use a filter, such as name[like]=lamp")
-    return text
+    return ()
 
 
 def _sort(text: str, queryable: Queryable, *, is_count: bool) -> tuple[Sort, ...]:

@@ -241,12 +241,12 @@ class Query(NamedTuple):
     means all records, `owners` None those of all owners.
 
     A client may send any `after`: a value of a wrong kind gives some page, and no error. `search` and LIKE compare
-    texts by `str.casefold`, also where the database has other rules. `search` is looked for in each text by itself, of
-    a field or of an element of a list.
+    texts by `str.casefold`, also where the database has other rules. Each text of `search` is looked for in each text
+    by itself, of a field or of an element of a list: all of them are in some of these.
     """
 
     filters: tuple[Filter, ...] = ()
-    search: str = ""
+    search: tuple[str, ...] = ()
     sort: tuple[Sort, ...] = ()
     limit: int | None = None
     offset: int = 0

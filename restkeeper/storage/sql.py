@@ -429,7 +429,8 @@ class Column:
 def conditions(collection: Collection, query: Query, kind: type[Column], plan: Plan = ANY_PLAN) -> str:
     """The condition for the items of a query, from all of which a page is chosen.
 
-    Its parameters are `owners`, `f0`, `f1` … for the filters, and `search`. What the plan does not use fits no index.
+    Its parameters are `owners`, `f0`, `f1` … for the filters, and `s0`, `s1` … for what is searched. What the plan does
+    not use fits no index.
     """
     found, is_any = [f"collection = {literal(collection.name)}"], plan.filters is None
     if query.owners is not None:
@@ -450,7 +451,7 @@ def conditions(collection: Collection, query: Query, kind: type[Column], plan: P
     found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
     if query.search:
         searched = [kind.of(collection, name) for name in collection.search]
-        found.append(kind.found(searched, kind.parameter.format("search")))
+        found += [kind.found(searched, kind.parameter.format(f"s{n}")) for n in range(len(query.search))]
     return " AND ".join(found)
 
 
@@ -464,8 +465,7 @@ def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict
     values = {f"f{n}": kind.given(collection.field(each.field), each) for n, each in enumerate(query.filters)}
     if query.owners is not None:
         values["owners"] = kind.owner_condition(query.owners, "owners")[1]
-    if query.search:
-        values["search"] = kind.text(query.search.casefold())
+    values |= {f"s{n}": kind.text(text.casefold()) for n, text in enumerate(query.search)}
     return values
 
 
@@ -495,7 +495,7 @@ def outline(
     )
     owners = None if query.owners is None else ("?",) * min(len(query.owners), 2)
     return Query(
-        filters, query.search and "?", query.sort, limit, offset, query.after and ("?",), query.backward, owners
+        filters, ("?",) * len(query.search), query.sort, limit, offset, query.after and ("?",), query.backward, owners
     )
 
 

@@ -28,8 +28,8 @@ def test_odd_values_end_no_query() -> None:
         insert(store, *(Record(id, 1, "2026-01-01T00:00:00.000000Z", "", body) for id, body in BODIES.items()))
         assert ids(*walk(store, Query(sort=(Sort("x"),), limit=1))) == "ebfcad"
         assert len(store.groups("things", Query(sort=(Sort("x"),)), 10)) == len(BODIES)
-        assert ids(store.page("things", Query(search="deep"))) == "e"
-        assert ids(store.page("things", Query(search="Z"))) == "d"
+        assert ids(store.page("things", Query(search=("deep",)))) == "e"
+        assert ids(store.page("things", Query(search=("Z",)))) == "d"
         assert ids(store.page("things", Query((Filter("x", Op.LIKE, "K"),)))) == "d"
         assert ids(store.page("things", Query((Filter("x", Op.GT, ("5", Decimal(5))),)))) == "acd"
     finally:

@@ -26,7 +26,7 @@ def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypa
     monkeypatch.setattr("restkeeper.storage.sqlite.search.READ_SECONDS", 0.0)
     for read in (each_store.page, each_store.count):
         with pytest.raises(StoreUnavailable, match="narrow it"):
-            read("things", Query(search="nothing like it"))
+            read("things", Query(search=("nothing like it",)))
     assert each_store.read("things", "000001").id == "000001"
     assert each_store.count("things") == 20_000
 
@@ -159,7 +159,7 @@ class Counting(Clock):
     "query",
     [
         Query(sort=(Sort("stock"),), limit=20),
-        Query(search="nothing"),
+        Query(search=("nothing",)),
         Query(filters=(Filter("name", Op.LIKE, "nothing"),)),
         Query(filters=(Filter("stock", Op.GT, -1),), limit=20),
     ],

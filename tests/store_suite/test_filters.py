@@ -40,7 +40,7 @@ def test_filters(store: Store) -> None:
 def test_full_text_search_finds_texts_of_a_list(store: Store) -> None:
     """Its JSON brackets and commas are not found; a quote or a backslash in an element is."""
     insert(store, record("a", tags=["red", 'say "hi"']), record("b", tags=[]), record("c", tags=["back\\slash", "Éé"]))
-    found = {q: ids(store, search=q) for q in ("[", '","', 'y "H', "K\\S", "éÉ", "red")}
+    found = {q: ids(store, search=(q,)) for q in ("[", '","', 'y "H', "K\\S", "éÉ", "red")}
     assert found == {"[": [], '","': [], 'y "H': ["a"], "K\\S": ["c"], "éÉ": ["c"], "red": ["a"]}
 
 
@@ -48,13 +48,13 @@ def test_a_search_finds_nothing_in_a_field_that_is_no_list(store: Store) -> None
     """An item of an older form, which cannot be converted, can have another value where a list is now."""
     others = ["red", '["red"]', 7, {"red": "red"}, None]
     insert(store, *(record(f"{n}", tags=stored) for n, stored in enumerate(others)), record("a", tags=["red"]))
-    assert ids(store, search="red") == ["a"] and store.count("things", Query(search="red")) == 1
+    assert ids(store, search=("red",)) == ["a"] and store.count("things", Query(search=("red",))) == 1
 
 
 def test_a_search_looks_into_each_text_by_itself(store: Store) -> None:
     """It finds a line feed within a text, but none between two fields or two elements, and nothing in an empty list."""
     insert(store, record("a", name="one", tags=["two", "three"]), record("b", name="one\nTwo", tags=[]), record("c"))
-    found = {q: ids(store, search=q) for q in ("one\ntwo", "two\nthree", "\n", "onetwo", "e\n", "three")}
+    found = {q: ids(store, search=(q,)) for q in ("one\ntwo", "two\nthree", "\n", "onetwo", "e\n", "three")}
     assert found == {"one\ntwo": ["b"], "two\nthree": [], "\n": ["b"], "onetwo": [], "e\n": ["b"], "three": ["a"]}
 
 

@@ -88,7 +88,7 @@ def test_a_page_has_the_fingerprint_of_each_item(store: Store) -> None:
             assert list(pairs) == [expected[body] for body in page.bodies]
 
 
-@pytest.mark.parametrize("query", [Query(limit=50), Query(sort=(Sort("stock"),)), Query(search="a")], ids=str)
+@pytest.mark.parametrize("query", [Query(limit=50), Query(sort=(Sort("stock"),)), Query(search=("a",))], ids=str)
 def test_a_page_has_the_change_token_of_its_items(store: Store, query: Query) -> None:
     """Also while others write: each change token belongs to one number of items, and the page has that number."""
     sizes = {store.change_token("things"): 0}

@@ -97,7 +97,7 @@ def test_a_search_finds_texts_at_any_depth(store: Store) -> None:
         c={"list": ["one", 5, None]},
     )
     searches = ["one", "éclair", "STRASSE", "42", "names", "true", '"QUOTED', "k\\s", "o\nT", "n", "],[", '","', "\\n"]
-    assert {each: "".join(ids(store, search=each)) for each in searches} == {
+    assert {each: "".join(ids(store, search=(each,))) for each in searches} == {
         "one": "ac",
         "éclair": "a",
         "STRASSE": "a",
@@ -112,4 +112,4 @@ def test_a_search_finds_texts_at_any_depth(store: Store) -> None:
         '","': "",
         "\\n": "",
     }
-    assert store.count("things", Query(search="one", filters=(Filter("n", Op.GT, ("5", Decimal(5))),))) == 1
+    assert store.count("things", Query(search=("one",), filters=(Filter("n", Op.GT, ("5", Decimal(5))),))) == 1

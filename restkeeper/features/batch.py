@@ -29,11 +29,12 @@ from restkeeper.resources.writes import (
     owner_fault,
     place,
     require_new_owner,
+    with_body,
 )
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.schemas.item import GIVEN
-from restkeeper.schemas.prepared import worded
+from restkeeper.schemas.prepared import loaded, worded
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound
@@ -52,7 +53,6 @@ from restkeeper.web.operations import (
     Contribution,
     Description,
     Result,
-    load,
     returns,
     takes,
 )
@@ -176,7 +176,7 @@ class BatchHandlers:
 
     def _run_once(self) -> Reply:
         service, sent = self._service, read_object(JSON, **self._service.config.body_limits)
-        call, operations = current_call(), load(_BATCH, sent)["operations"]
+        call, operations = current_call(), loaded(_BATCH, sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._collections.get(unquote(path[1])) for path in paths)
         call.shown = {each.name for each in named if each}
@@ -269,12 +269,8 @@ class _Batch(Execution):
         if relation:
             self._refer(of, relation, command.id, sent, unit.transaction)
             command = command._replace(id="")
-        if action := command.action:
-            require_none([fault((), NO_BODY)] if sent and not action.body else [])
-            sent = action.schema and load(action.schema, sent)
-        elif command.kind in ("replace", "upsert"):
-            sent = self.reader(command.collection).view.loaded(sent)
-        return command._replace(body=sent)
+        require_none([fault((), NO_BODY)] if command.action and sent and not command.action.body else [])
+        return with_body(self.reader(command.collection), command, sent)
 
     def _found(
         self, of: ServedCollection, method: str, id: str | None, name: str | None

@@ -34,6 +34,7 @@ from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.queries import Arguments
 from restkeeper.resources.references import number_of_references
 from restkeeper.resources.resource import Action, Ownership
+from restkeeper.schemas.prepared import loaded
 from restkeeper.storage.base import Locked, Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -281,22 +282,32 @@ class Procedure(Execution):
 
 
 class Commands(Execution):
-    """The commands of one request: one, or the creations of an array. `make` returns them before the transaction."""
+    """The commands of one request: one, or the creations of an array.
+
+    What is only known `ahead` of the transaction completes them, not for a repetition, which gets the first response.
+    """
 
     def __init__(
-        self, of: ServedCollection, call: Call, make: Callable[[], list[Command]], *, large: bool = False
+        self,
+        of: ServedCollection,
+        call: Call,
+        commands: list[Command],
+        ahead: Callable[[list[Command]], list[Command]] | None = None,
+        *,
+        large: bool = False,
     ) -> None:
         super().__init__(call, [of], of.store, of.hooks, locked=[of.name], large=large)
-        self._make, self._to = make, self.reader(of.name)
-        self._commands, self._new = list[Command](), list[Record]()
+        self._commands, self._ahead, self._to = commands, ahead, self.reader(of.name)
+        self._new = list[Record]()
+        self.use_reserve = commands[0].kind == "delete"  # which makes room
 
     def load(self) -> Answer | None:
-        self._commands, to, of = self._make(), self._to, self._to.of
+        to, of = self._to, self._to.of
+        if self._ahead:
+            self._commands = self._ahead(self._commands)
         first = self._commands[0]
-        self.use_reserve = first.kind == "delete"  # which makes room
-        if first.kind in ("replace", "upsert"):
-            self._commands = [first._replace(body=to.view.loaded(first.body))]
         if first.kind != "create":
+            self._commands = [with_body(to, first, first.body)]
             return None
         self._new = new_records(to, self._commands, is_array=bool(first.pointer))
         is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or of.resource.functions)
@@ -312,6 +323,18 @@ class Commands(Execution):
         if self._commands[0].pointer:
             return Answer(b"[" + b",".join(map(self._to.view.body, records)) + b"]")
         return self._to.answer(records[0])
+
+
+def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
+    """The command with what was sent, as the schema of its action or the view of its caller loads it.
+
+    What an item is created of, or is merged with, is loaded with the item. Raises ValidationFailed.
+    """
+    if action := command.action:
+        sent = action.schema and loaded(action.schema, sent)
+    elif command.kind in ("replace", "upsert"):
+        sent = to.view.loaded(sent)
+    return command._replace(body=sent)
 
 
 def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: bool = False) -> list[Record]:

@@ -12,6 +12,7 @@ from marshmallow import INCLUDE, RAISE, Schema, ValidationError, fields, missing
 from marshmallow.exceptions import RegistryError
 
 from restkeeper.clock import rfc3339
+from restkeeper.exactjson import JsonObject, faults_in, faults_in_values, listed, require_none
 from restkeeper.schemas.fields import (
     EXACT,
     MOST,
@@ -334,3 +335,13 @@ def _in_utc(value: datetime) -> datetime:
 
 def _format(value: datetime) -> str:
     return rfc3339(_in_utc(value))
+
+
+def loaded(schema: Schema, sent: JsonObject) -> Any:
+    """What a schema loads from a JSON object. Raises ValidationFailed."""
+    require_none(listed(faults_in_values(sent)))
+    try:
+        return schema.load(sent)
+    except ValidationError as error:
+        require_none(listed(faults_in(error.messages)))
+        raise

@@ -25,7 +25,7 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.resources.cache import Cache
-from restkeeper.resources.call import ADMIN, NONE, Call, Conditions, lacking
+from restkeeper.resources.call import ADMIN, NONE, Call, lacking
 from restkeeper.resources.changes import Answer, Command, IdempotencyRecord
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.item import digest
@@ -58,7 +58,6 @@ from restkeeper.web.operations import (
     Body,
     Result,
     SchemaOf,
-    load,
     operation_of,
     returned,
     returns,
@@ -153,9 +152,9 @@ class CollectionHandlers:
         require_acceptable(JSON)
         return read_object(*types, most=most, **self.items.config.body_limits)
 
-    def execute(self, make: Callable[[], list[Command]], once: IdempotencyRecord) -> Reply:
-        """The response to commands, which are made unless there is one already."""
-        reply: Reply = Commands(self.items, current_call(), make, large=is_large()).run(once)
+    def execute(self, commands: list[Command], once: IdempotencyRecord, ahead: Any = None) -> Reply:
+        """The response to commands. See `Commands`."""
+        reply: Reply = Commands(self.items, current_call(), commands, ahead, large=is_large()).run(once)
         return reply
 
     def perform(
@@ -176,7 +175,7 @@ class CollectionHandlers:
         """The response to a change that may be repeated: it is the item."""
         (owner, *_), conditions = arguments().get(OWNER_QUERY, _NO_OWNER), current_call().conditions
         command = Command(kind, self.name, id, self.body(*types), conditions=conditions, owner=owner)
-        return self.execute(lambda: [command], IdempotencyRecord(self.reply))
+        return self.execute([command], IdempotencyRecord(self.reply))
 
     def reply(self, answer: Answer) -> Reply:
         """The response with an item."""
@@ -282,12 +281,8 @@ class CollectionHandlers:
             require_acceptable(JSON)
             sent = handlers.body(JSON) if action.body else read_none(handlers.items.config.max_body)
             render = handlers.reply if action.of_item else _plain
-
-            def make() -> list[Command]:
-                loaded, conditions = action.schema and load(action.schema, sent), current_call().conditions
-                return [Command("act", handlers.name, id or "", loaded, action, conditions)]
-
-            return handlers.execute(make, handlers.items.hooks.idempotency(sent, render))
+            command = Command("act", handlers.name, id or "", sent, action, current_call().conditions)
+            return handlers.execute([command], handlers.items.hooks.idempotency(sent, render))
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
@@ -315,21 +310,16 @@ class CollectionHandlers:
         """
         return self._create(self.body(JSON, most=MOST_TOGETHER), request.path)
 
-    def _create(self, sent: Any, path: str, complete: Callable[[Conditions], Conditions] | None = None) -> Reply:
+    def _create(self, sent: Any, path: str, ahead: Any = None) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.
 
-        What was sent can be `complete` only later: not for a repetition, which gets the first response. That returns
-        the conditions of the list at the path of the request, where new items are at this `path`.
+        The new items are at this `path`.
         """
-        call, (owner, *_) = current_call(), arguments().get(OWNER_QUERY, _NO_OWNER)
-
-        def make() -> list[Command]:
-            conditions = complete(call.conditions) if complete else call.conditions
-            several = [(f"/{n}", each) for n, each in enumerate(sent)] if isinstance(sent, list) else [("", sent)]
-            more: Any = {"conditions": conditions, "owner": owner}
-            return [Command("create", self.name, body=each, pointer=pointer, **more) for pointer, each in several]
-
-        return self.execute(make, self.items.hooks.idempotency(sent, partial(self.created, path)))
+        conditions, (owner, *_) = current_call().conditions, arguments().get(OWNER_QUERY, _NO_OWNER)
+        several = [(f"/{n}", each) for n, each in enumerate(sent)] if isinstance(sent, list) else [("", sent)]
+        new = Command("create", self.name, conditions=conditions, owner=owner)
+        commands = [new._replace(body=each, pointer=pointer) for pointer, each in several]
+        return self.execute(commands, self.items.hooks.idempotency(sent, partial(self.created, path)), ahead)
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -380,7 +370,7 @@ class CollectionHandlers:
         call = current_call()
         call.dependents = self.items.hooks.dependents()
         command = Command("delete", self.name, id, conditions=call.conditions)
-        return self.execute(lambda: [command], IdempotencyRecord(_plain))
+        return self.execute([command], IdempotencyRecord(_plain))
 
 
 class ReferringHandlers(CollectionHandlers):
@@ -422,16 +412,17 @@ class ReferringHandlers(CollectionHandlers):
         The field that refers to it may be left out.
         """
         sent = self.body(JSON, most=MOST_TOGETHER)
-        several = sent if isinstance(sent, list) else [sent]
 
-        def complete(conditions: Conditions) -> Conditions:
-            parent = self._parent(current_call(), id)
-            shown = self.parents.stored.id_of(parent)
-            refer(self.parents, several, self.relation.field, shown, is_array=several is sent)
-            return conditions if conditions is NONE else conditions._replace(of=(self._selection(parent),))
+        def ahead(commands: list[Command]) -> list[Command]:
+            parent, conditions = self._parent(current_call(), id), commands[0].conditions
+            bodies, shown = [each.body for each in commands], self.parents.stored.id_of(parent)
+            refer(self.parents, bodies, self.relation.field, shown, is_array=isinstance(sent, list))
+            if conditions is NONE:
+                return commands
+            return [each._replace(conditions=conditions._replace(of=(self._selection(parent),))) for each in commands]
 
         path = f"{request.path.rsplit('/', 3)[0]}/{self.resource.public_name}"
-        return self._create(sent, path, complete)
+        return self._create(sent, path, ahead)
 
 
 class SecretItemHandlers(CollectionHandlers):

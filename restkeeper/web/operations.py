@@ -47,8 +47,9 @@ from restkeeper.errors import (
     UriTooLong,
     ValidationFailed,
 )
-from restkeeper.exactjson import faults_in, faults_in_values, listed, require_none
+from restkeeper.exactjson import faults_in
 from restkeeper.resources.queries import MAX_VALUES, Reader, value_of
+from restkeeper.schemas.prepared import loaded
 from restkeeper.storage.interface import Field, Kind
 from restkeeper.web.auth import OWN
 from restkeeper.web.bodies import JSON, read_object, require_acceptable
@@ -309,17 +310,7 @@ def dumped(view: Callable[..., Any], schema: Schema, status: int) -> Callable[..
 
 def read_body(schema: Schema) -> Any:
     """The JSON object in the request's body, loaded. Raises as `read_object`, and ValidationFailed."""
-    return load(schema, read_object(JSON, **current_app.extensions["restkeeper"].config.body_limits))
-
-
-def load(schema: Schema, sent: dict[str, Any]) -> Any:
-    """What a schema loads from a JSON object. Raises ValidationFailed."""
-    require_none(listed(faults_in_values(sent)))
-    try:
-        return schema.load(sent)
-    except ValidationError as error:
-        require_none(listed(faults_in(error.messages)))
-        raise
+    return loaded(schema, read_object(JSON, **current_app.extensions["restkeeper"].config.body_limits))
 
 
 def _value(text: str, field: Field, declared: fields.Field[Any]) -> Any:

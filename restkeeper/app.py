@@ -236,8 +236,8 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     references = References(service.stored, service.hooks)
     service.hooks.check, service.hooks.check_body = references.check, references.check_body
-    service.hooks.on_change += [references.follow, run_after]
-    service.hooks.changing = run_before
+    service.hooks.after_write += [references.follow, run_after]
+    service.hooks.before_write = run_before
     for version in service.served:
         service.writes[version.name] = found = {
             name: service.items_of(stored, service.hooks.represent(stored, version.name))

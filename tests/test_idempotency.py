@@ -86,7 +86,7 @@ def test_the_response_that_is_stored_is_the_one_that_is_sent(app: Application, p
     def wait(*_: object) -> None:
         clock.now += 2
 
-    app.extensions["restkeeper"].hooks.on_change.append(wait)
+    app.extensions["restkeeper"].hooks.after_write.append(wait)
     first, second = post(), post()
     assert first.headers.get("Last-Modified") == second.headers.get("Last-Modified")
 

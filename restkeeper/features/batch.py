@@ -232,8 +232,7 @@ class _Batch(Execution):
             self._is_repeated = True
             self.require_absent(command)
         number = int(command.pointer.split("/")[2]) if command else self._number
-        explained = self.explained(error, change, "")
-        problem = explained if isinstance(explained, Problem) else problem_of(explained)
+        problem = self.explained(error, change, "")
         problem.members["operation"] = number
         return place(problem, f"/operations/{number}/body")
 

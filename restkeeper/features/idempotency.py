@@ -1,9 +1,9 @@
 """Idempotency-Key: a repeated POST is executed once and gets the first response again.
 
 This follows draft-ietf-httpapi-idempotency-key-header-07, and Stripe's API where the draft is silent. The response is
-stored in the transaction of its change: both are stored, or neither. A concurrent request with the same key waits for
-the first, whose response is the first change of its transaction, and then finds that; it is never refused. Responses
-with errors are not stored.
+stored in the transaction of its change: both are stored, or neither. The first change of the transaction claims the
+key: a concurrent request with the same key waits for its end, and then finds the response. Responses with errors are
+not stored.
 """
 
 import re
@@ -140,10 +140,10 @@ class Idempotency:
             reach.append(unreadable)
         more = [query, reach] if reach else [query] if query else []
         try:  # the order of names makes no difference
-            print_ = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
+            fingerprint = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
         except orjson.JSONEncodeError:
-            print_ = ""  # of what is not valid text, and never stored
-        return _Keyed(render, id, print_, seal, now, now - self.seconds)
+            fingerprint = ""  # of what is not valid text, and never stored
+        return _Keyed(render, id, fingerprint, seal, now, now - self.seconds)
 
 
 def response_key(request: Request, caller: str) -> bytes | None:
@@ -177,7 +177,7 @@ def read_key(field: str) -> str:
 class _Keyed(IdempotencyRecord):
     render: Callable[[Answer], Reply]
     id: bytes
-    print_: str
+    fingerprint: str
     seal: Fernet | None
     now: float
     oldest: float
@@ -187,8 +187,8 @@ class _Keyed(IdempotencyRecord):
         if not isinstance(found, StoredResponse) or found.stored_at < self.oldest:
             return None
         head, _, body = found.body.partition(b"\n")
-        print_, status, headers, *coding = orjson.loads(head)
-        if print_ != self.print_:
+        fingerprint, status, headers, *coding = orjson.loads(head)
+        if fingerprint != self.fingerprint:
             raise IdempotencyKeyReused(
                 "this key was used with another body or query, or by who had other scopes, owners or readable fields: "
                 "use another one"
@@ -210,7 +210,7 @@ class _Keyed(IdempotencyRecord):
         body, coding = reply.get_data(), list[str]()
         if len(body) > UNCOMPRESSED:
             body, coding = zlib.compress(body, 1), ["zlib"]
-        head = orjson.dumps([self.print_, reply.status_code, list(reply.headers), *coding])
+        head = orjson.dumps([self.fingerprint, reply.status_code, list(reply.headers), *coding])
         stored = head + b"\n" + (self.seal.encrypt(body) if self.seal else body)
         transaction.store_response(self.id, StoredResponse(self.now, stored), expired_before=self.oldest)
         if self.id[0] < 256 // SWEEP_ONE_IN:

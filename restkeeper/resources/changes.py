@@ -110,9 +110,10 @@ class IdempotencyRecord:
 class Hooks:
     """The hooks of a service, and what all of its writes share.
 
-    `check` is called before every write, in its unit, or after several, whose items may refer to each other;
-    `check_body` before each action, with the schema of its body and what that has loaded. `on_change` are called after
-    a write; before it, `changing` returns the change as functions of the service leave it.
+    `before_write` returns a change as functions of the service leave it. `check` is called before every write, or after
+    several, whose items may refer to each other; before functions see an item, it is called without being `bounded`,
+    which counts nothing. `check_body` is called before each action, with the schema of its body and what that has
+    loaded. `after_write` are called in their order: the event, then what refers to a deleted item, then functions.
     `idempotency` returns the record of the current request, given the JSON value of its body, what makes the response
     of an answer, and whether that holds a `secret`.
     `before_read` are called before items are read, with how the caller sees these. `represent` returns how the callers
@@ -121,14 +122,14 @@ class Hooks:
     on_delete is "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the
     application whose document describes this one. `new_id` returns the id of a new item, in the order of their
     creation; by `clock` it has its times, and it is within the `limits`.
-    `resources` are the collections by their names. In the context of `large`, which waits until a deadline, what is in
-    large bodies is computed, so that those of many requests do not run before a small one that comes after them.
+    `resources` are the collections by their names. Large bodies are loaded one after the other, each in the context of
+    `large`, which waits for that until a deadline: so small requests that come later need not wait for many of them.
     """
 
     check: Callable[..., None] = lambda unit, change, bounded=True: None
     check_body: Callable[["Unit", Schema, Any], None] = lambda unit, schema, loaded: None
-    changing: Callable[["Unit", Change, ItemLimits], Change] = lambda unit, change, limits: change
-    on_change: list[Callable[["Unit", Change], None]] = field(default_factory=list)
+    before_write: Callable[["Unit", Change, ItemLimits], Change] = lambda unit, change, limits: change
+    after_write: list[Callable[["Unit", Change], None]] = field(default_factory=list)
     idempotency: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
     before_read: list[Callable[[View, int], None]] = field(default_factory=list)
     represent: Callable[[StoredView, str], Views] = lambda stored, version: stored
@@ -173,14 +174,14 @@ class Unit:
         limits: ItemLimits = NO_LIMITS,
         follows: bool = False,
     ) -> Change:
-        """A change, as functions of the service leave it; the item after it is the one before, if it is none.
+        """A change, as functions of the service leave it; if nothing changes, `after` is the record `before`.
 
         It has the time of the item after it; a deletion is at this moment. Raises what functions raise.
         """
         at = after.updated_at if after else time_after(before.updated_at if before else "", self.now())
         change = Change(stored, before, after, at, self.command, follows)
         self._tried.append(change)
-        if (changed := self.hooks.changing(self, change, limits)) is not change:
+        if (changed := self.hooks.before_write(self, change, limits)) is not change:
             self._tried.append(changed)
         return changed
 
@@ -191,7 +192,7 @@ class Unit:
         self.follow(change)
 
     def write(self, change: Change) -> None:
-        """Write a change, which is checked and followed in the same transaction.
+        """Write a change alone: `put` also checks it before, and follows it.
 
         Raises DuplicateValue, RevisionDiffers, and RecordNotFound for an item that is not there; RecordChanged for a
         singleton that is stored since it was read.
@@ -214,13 +215,13 @@ class Unit:
                 raise RecordChanged("it was stored meanwhile") from None
 
     def follow(self, *changes: Change) -> None:
-        """Do what follows writes: of several, all have their events before a function of the service changes more."""
-        for listen in self.hooks.on_change:
+        """Do what follows writes. Of several together, all have their events before a function is called."""
+        for listen in self.hooks.after_write:
             for change in changes:
                 listen(self, change)
 
     def put_record(self, name: str, record: Record, *, is_new: bool = False) -> None:
-        """Write a record: of a feature, or of an item that stays what it is. Raises as `write`."""
+        """Write a record of a feature, or that of an item whose content and version stay. Raises as `write`."""
         (self.transaction.insert if is_new else self.transaction.update)(name, record)
 
     def put_records(self, name: str, new: Sequence[Record]) -> None:
@@ -233,6 +234,8 @@ class Unit:
 
     def change_of(self, error: DuplicateValue | ReferenceMissing) -> Change | None:
         """The change that the store refuses, if that is one of an item."""
+        if error.of is None:
+            return None
         return next((each for each in self._tried if each.after is error.of), None)
 
     def numbered(self, stored: StoredView, records: Sequence[Record], sent: Sequence[JsonObject]) -> list[Record]:

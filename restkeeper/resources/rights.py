@@ -3,7 +3,7 @@
 Which fields it may set at all, whatever their values, its view knows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from marshmallow import ValidationError
@@ -35,17 +35,13 @@ class Rights:
         """Whether not every value of every field can be set by all."""
         return bool(self._owner or self._scopes or self._states)
 
-    def permit(
-        self, caller: Caller, view: View, sent: JsonObject, before: Record | None, make: Callable[[], Record]
-    ) -> Record:
-        """The item that `make` makes of what was sent, and of the one `before`, if there is one.
+    def require_values(
+        self, caller: Caller, view: View, sent: JsonObject, before: Record | None, after: Record
+    ) -> None:
+        """Raises Forbidden for an owner, a reference or a state that the item did not have, and the caller may not set.
 
-        Raises Forbidden for an owner, a reference or a state that the item did not have, and the caller may not set;
-        IllegalTransition for a state that actions alone set.
+        Raises IllegalTransition for a state that actions alone set.
         """
-        self._require_owner(caller, view, sent, before)
-        if (after := make()) is before:
-            return after
         own = self._stored.revision
         is_named = not sent.keys().isdisjoint(view.names_of(own.owner))
         if is_named and (before is None or after.owner != before.owner):  # else it is a rule of the schema
@@ -53,10 +49,12 @@ class Rights:
         had = self._stored.present(before).body if before else exactjson.joined(own.defaults)
         self._require_readable(caller, view, had, after.body)
         self._require_states(caller, view, had, after.body, None if before else sent)
-        return after
 
-    def _require_owner(self, caller: Caller, view: View, sent: JsonObject, before: Record | None) -> None:
-        """Raises Forbidden for another owner, but for a field that is locked, before anything else is said."""
+    def require_owner(self, caller: Caller, view: View, sent: JsonObject, before: Record | None) -> None:
+        """Raises Forbidden for another owner that was sent, before the faults of what was sent are known.
+
+        Not for a field that is locked: who may not set it learns that from the view.
+        """
         known = view.owner_field
         if self._owner and known and known in sent and view.locked.keys().isdisjoint(sent):
             with suppress(ValidationError):  # which the schema refuses later

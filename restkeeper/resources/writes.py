@@ -82,9 +82,14 @@ class CommandUnit(Unit):
             return Answer(to.view.body(before))
         if command.owner not in (None, before.owner):
             raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
+        rights, sent = to.of.rights, command.body
+        if rights:
+            rights.require_owner(to.caller, to.view, sent, before)
         change = to.view.merge if command.kind == "merge" else to.view.replace
-        make = partial(change, before, command.body, now=self.now(), limits=self.hooks.limits)
-        return to.answer(self.store(to, before, permitted(to, command.body, before, make)))
+        after = change(before, sent, now=self.now(), limits=self.hooks.limits)
+        if rights and after is not before:
+            rights.require_values(to.caller, to.view, sent, before, after)
+        return to.answer(self.store(to, before, after))
 
     def create(self, to: CollectionReader, commands: Sequence[Command], new: list[Record]) -> list[Record]:
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
@@ -189,11 +194,11 @@ class Execution:
         """Do the work."""
         raise NotImplementedError
 
-    def explain(self, error: Problem | Refusal) -> Problem | Refusal:
+    def explain(self, error: Problem | Refusal) -> Problem:
         """What to raise for a problem of the work, or a refusal of the store: its faults stand at their places.
 
-        Nothing else gives what is wrong in a command its place in what was sent. Raises RecordChanged if it is to be
-        done again.
+        Those of new items before the transaction are placed by `new_records`. Raises RecordChanged if it is to be done
+        again.
         """
         if isinstance(error, Problem):
             return place(error, self.unit.command.pointer) if self.unit and self.unit.command else error
@@ -207,17 +212,16 @@ class Execution:
         """The change that the store refuses, if that is one of an item."""
         return self.unit.change_of(error) if self.unit else None
 
-    def explained(self, error: Refusal, change: Change | None, pointer: str) -> Refusal | Problem:
+    def explained(self, error: Refusal, change: Change | None, pointer: str) -> Problem:
         """What the store refuses of a change: below its `pointer`, with the fields that callers know."""
         command = change.command if change and not change.follows else None
         if command is None or command.action:
-            return duplicate_of_function(error) if isinstance(error, DuplicateValue) else error
-        view, place = self.reader(command.collection).view, pointer.removeprefix("/")
+            return duplicate_of_function(error) if isinstance(error, DuplicateValue) else Conflict(error.text)
+        view = self.reader(command.collection).view
         if isinstance(error, DuplicateValue):
-            names = map(view.name_of, error.fields)
-            return DuplicateValue(*dict.fromkeys(f"{place}/{name}" if place else name for name in names))
-        known = view.known_fault({"pointer": error.pointer, "detail": error.detail})
-        (refusal,) = faults_below(pointer, [known])
+            known = DuplicateValue(*dict.fromkeys(map(view.name_of, error.fields)))
+            return Duplicate(known.detail, errors=[*faults_below(pointer, known.faults)])
+        (refusal,) = faults_below(pointer, [view.known_fault({"pointer": error.pointer, "detail": error.detail})])
         return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
 
     def require_absent(self, command: Command) -> None:
@@ -341,15 +345,20 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
     """New items, which are not stored yet; of those of an array the faults of all are raised, in their places."""
     records, faults, references, owner = list[Record](), list[JsonObject](), 0, commands[0].owner
     names, stored = to.view.names_of(to.of.stored.revision.owner), to.of.stored
+    rights, hooks = to.of.rights, to.of.hooks
     if owner is not None and (known := next((name for each in commands for name in names if name in each.body), "")):
         raise owner_fault(f"is {known} in the item, too: send one of them")
     if owner is None and to.of.resource.ownership is not Ownership.NONE:
         owner = to.view.access.owner_of_new(to.caller)
     for command in in_turns(commands, to.of.clock):
         try:
-            options: Any = {"now": rfc3339(to.of.clock.time()), "limits": to.of.hooks.limits, "owner": owner}
-            make = partial(to.view.create, command.body, id=stored.new_id(to.of.hooks.new_id), **options)
-            records.append(record := permitted(to, command.body, None, make))
+            id, now, sent = stored.new_id(hooks.new_id), rfc3339(to.of.clock.time()), command.body
+            if rights:
+                rights.require_owner(to.caller, to.view, sent, None)
+            record = to.view.create(sent, id=id, now=now, limits=hooks.limits, owner=owner)
+            if rights:
+                rights.require_values(to.caller, to.view, sent, None, record)
+            records.append(record)
             if stored.revision.references:  # before the work of the others and of a store
                 require_few_references(references := references + number_of_references(stored, record))
         except ValidationFailed as error:
@@ -377,12 +386,6 @@ def as_creation(to: CollectionReader, command: Command) -> Command:
     item = sent if name in sent else {name: resource.shown(key) if key else command.id, **sent}
     require_none([fault([name], "is another one in the path")] if resource.key(item[name]) != key else [])
     return command._replace(body=Loaded(item, sent.text) if isinstance(sent, Loaded) else item)
-
-
-def permitted(to: CollectionReader, sent: JsonObject, before: Record | None, make: Callable[[], Record]) -> Record:
-    """The item that `make` makes of what was sent. Raises as `Rights.permit`."""
-    rights = to.of.rights
-    return rights.permit(to.caller, to.view, sent, before, make) if rights else make()
 
 
 def require_new_owner(to: CollectionReader, args: Arguments) -> None:

@@ -18,12 +18,13 @@ class RecordNotFound(StoreError):
 class DuplicateValue(StoreError):
     """Another record of the `collection` has the values of these `fields` of a unique index, as the record `of` has.
 
-    That can be unknown. A field can be the id. Before a name can be the place of the item in what was sent: "3/sku".
+    That can be unknown. A field can be the id.
     """
 
     def __init__(self, *fields: str, collection: str = "", of: object = None) -> None:
-        super().__init__(f"another item has this {' and this '.join(field.rpartition('/')[2] for field in fields)}")
+        super().__init__(f"another item has this {' and this '.join(fields)}")
         self.fields = fields
+        self.faults = [{"pointer": f"#/{name}", "detail": "is taken by another item"} for name in fields]
         self.collection = collection
         self.of = of
 
@@ -35,6 +36,11 @@ class ReferenceMissing(StoreError):
         super().__init__(detail)
         self.pointer = pointer
         self.of = of
+
+    @property
+    def text(self) -> str:
+        """With the value's place before it."""
+        return f"{self.pointer.removeprefix('#/')}: {self.detail}"
 
 
 class RecordChanged(StoreError):

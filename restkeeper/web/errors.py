@@ -49,10 +49,8 @@ _KNOWN = (StoreGone, StoreUnopened, StoreFull, StoreFailing, StoreBusy, StoreCon
 # ResponseStored have none: the feed handles the one, and a request that is repeated the other.
 _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
-    ReferenceMissing: lambda error: errors.Conflict(f"{error.pointer.removeprefix('#/')}: {error.detail}"),
-    DuplicateValue: lambda error: errors.Duplicate(
-        error.detail, errors=[{"pointer": f"#/{each}", "detail": "is taken by another item"} for each in error.fields]
-    ),
+    ReferenceMissing: lambda error: errors.Conflict(error.text),
+    DuplicateValue: lambda error: errors.Duplicate(error.detail, errors=error.faults),
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
     StoreUnavailable: lambda error: errors.Unavailable(error.detail),
 }

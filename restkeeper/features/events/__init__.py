@@ -85,7 +85,7 @@ NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="Events
 
 def install(app: Application, service: Service) -> None:
     """Record an event for each change, and serve /api/VERSION/events."""
-    service.hooks.on_change.append(record_event)
+    service.hooks.after_write.append(record_event)
     mount(app, service, lambda version: EventHandlers(service, version).blueprint())
     service.contributions.append(contribution_of(service))
 

@@ -64,7 +64,7 @@ class SavedFile:
         self._is_serving = False  # an edit
         self.is_over = False
         cast(MemoryStore, service.store).attach(self.refresh, self.commit)
-        service.hooks.on_change.append(self._note)
+        service.hooks.after_write.append(self._note)
 
     def run(self) -> None:
         """Serve edits until the process ends."""

@@ -17,10 +17,10 @@ from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
 def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     """Add items, by collection: {"users": [{…}], "settings": {…}}, all or none; returns how many of each.
 
-    They are validated as those that are imported: an id, times, a version and read-only fields are taken as they are,
-    and no function of the service changes them. Items may refer to any others of `data`. Raises ValidationFailed with
-    pointers below `#/seed`, NotFound for an unknown collection, and Conflict for an id or unique value that
-    exists, and a reference to nothing.
+    They are validated as those that are imported: an id, times, a version and read-only fields are taken as they are.
+    Of the functions of the service, only those after a write are called. Items may refer to any others of `data`.
+    Raises ValidationFailed with pointers below `#/seed`, NotFound for an unknown collection, and Conflict for an id or
+    unique value that exists, and a reference to nothing.
     """
     turns: Any = partial(in_turns, clock=service.clock, others=inf)  # only this space waits for the transaction
     now, limits = rfc3339(service.clock.time()), service.hooks.limits

@@ -56,6 +56,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "filters of a list": (queries.MAX_FILTERS, queries.MAX_VALUES),
     "items that are counted": (MOST_COUNTED,),
     "items and values of a `count`": (MOST_COUNTED, queries.MAX_VALUES),
+    "words in `q`": (queries.MOST_WORDS,),
     "names in `embed`": (queries.MOST_EMBEDDED, MOST_ELEMENTS),
     "items that a collection adds": (inspect.signature(Resource).parameters["embed_limit"].default,),
     "fields of an index": (MOST_INDEXED, resource.LONGEST_INDEXED),

@@ -9,11 +9,8 @@ from flask.testing import FlaskClient
 
 from restkeeper.clock import YIELD_SECONDS, in_turns
 from restkeeper.config import Config
-from restkeeper.errors import Unavailable
 from restkeeper.resources.call import CHANGE_SECONDS, EVERYBODY, Ahead, Call
-from restkeeper.resources.writes import until_current
 from restkeeper.service import service_of
-from restkeeper.storage.errors import RecordChanged
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
@@ -99,22 +96,6 @@ def test_a_condition_is_checked_in_the_transaction(client: FlaskClient, tmp_path
     assert client.get(where).json["name"] == "x"
     write_first(client, 1, lambda: second.delete(where))
     assert client.patch(where, json={"name": "y"}).status_code == 404
-
-
-def test_a_change_that_is_always_stale_returns_503() -> None:
-    """A change that is stale again and again returns 503 with Retry-After after its deadline, and not before."""
-    clock = SetClock(0.0)
-    tried: list[float] = []
-
-    def attempt(deadline: float) -> None:
-        clock.now = len(tried)
-        tried.append(deadline)
-        raise RecordChanged("another change")
-
-    with pytest.raises(Unavailable) as raised:
-        until_current(attempt, 3, clock)
-    assert (tried, raised.value.headers) == ([3] * 4, {"Retry-After": "1"})
-    assert clock.slept == [YIELD_SECONDS] * 3
 
 
 def test_what_a_request_waited_for_its_credential_it_waits_less_for_its_change() -> None:

@@ -259,7 +259,7 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
         time[0] += HOLD_SECONDS * 0.7
         return number
 
-    def write(work: Callable[[Any], Any]) -> Any:
+    def write(work: Callable[[Any], Any], **_: Any) -> Any:
         locked[0] = True
         result = work(None)
         locked[0] = False

@@ -15,7 +15,6 @@ from restkeeper.resources.call import CHANGE_SECONDS, PROGRAM, of_program
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.migration import ConversionRefused
 from restkeeper.resources.views import View
-from restkeeper.resources.writes import until_current
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreError, StoreUnavailable
@@ -113,8 +112,8 @@ def in_batches(
     """Call `each` with a unit and every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
 
     A transaction also `ends` after a result for which this is true. It is done again if the store had to end it because
-    of others, so `each` has no other effects. No entry is read inside of one. Raises Unavailable if others are in the
-    way for CHANGE_SECONDS, and the errors of `Store.write`; earlier commits remain.
+    of others, so `each` has no other effects. No entry is read inside of one. Raises the errors of `Store.write`, also
+    if others are in the way for CHANGE_SECONDS; earlier commits remain.
     """
     entries = iter(entries)
     waiting: list[T] = []
@@ -129,7 +128,7 @@ def in_batches(
 
     while waiting := list(islice(entries, READ_AHEAD)):
         while waiting:
-            results = until_current(lambda _: service.store.write(work), time.monotonic() + CHANGE_SECONDS, time)
+            results = service.store.write(work, deadline=time.monotonic() + CHANGE_SECONDS)
             del waiting[: len(results)]
             yield results
             time.sleep(PAUSE_SECONDS)

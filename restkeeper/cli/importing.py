@@ -20,7 +20,7 @@ from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.references import missing_reference, required_by
 from restkeeper.resources.views import StoredView
-from restkeeper.resources.writes import duplicate_of_function, until_current
+from restkeeper.resources.writes import duplicate_of_function
 from restkeeper.schemas.fields import Refers
 from restkeeper.service import Service
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing, StoreError
@@ -312,10 +312,7 @@ def _store_all(waiting: Sequence[tuple[_Import, Item]], unit: Unit) -> dict[int,
 
 
 def _write(service: Service, work: Callable[[Unit], Any]) -> Any:
-    def attempt(deadline: float) -> Any:
-        return service.write(work, deadline=deadline)
-
-    return until_current(attempt, of_program().deadline(service.clock))
+    return service.write(work, deadline=of_program().deadline(service.clock))
 
 
 def _referred_first(collections: Mapping[str, StoredView]) -> list[str]:

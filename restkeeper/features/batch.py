@@ -37,7 +37,7 @@ from restkeeper.schemas.item import GIVEN
 from restkeeper.schemas.prepared import loaded, worded
 from restkeeper.service import Service, mount
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound
+from restkeeper.storage.errors import RecordNotFound
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import needs
 from restkeeper.web.bodies import JSON, NO_BODY, put_back, read_bytes, read_object, require_acceptable
@@ -192,7 +192,6 @@ class _Batch(Execution):
     ) -> None:
         super().__init__(call, collections.values(), service.store, service.hooks, locked=sorted(call.shown))
         self._by_name, self._operations, self._most = collections, operations, service.config.page_bytes
-        self._is_repeated = False
 
     def do(self, unit: CommandUnit) -> Answer:
         transaction = unit.transaction
@@ -215,10 +214,7 @@ class _Batch(Execution):
         return Answer(b'{"results":[%b]}' % b",".join(results))
 
     def explain(self, error: Problem | Refusal) -> Problem:
-        """As `Execution`, with the number of the operation. A parameter that is wrong is in its path.
-
-        A creating PUT is repeated at most once: an earlier operation may have deleted the item.
-        """
+        """As `Execution`, with the number of the operation. A parameter that is wrong is in its path."""
         if isinstance(error, Problem):
             super().explain(error)
             for each in error.members.get("errors", ()):
@@ -228,9 +224,6 @@ class _Batch(Execution):
             return error
         change = self.change_of(error)
         command = change.command if change else None
-        if command and isinstance(error, DuplicateValue) and not self._is_repeated:
-            self._is_repeated = True
-            self.require_absent(command)
         number = int(command.pointer.split("/")[2]) if command else self._number
         problem = self.explained(error, change, "")
         problem.members["operation"] = number

@@ -21,7 +21,7 @@ from restkeeper.resources.resource import Action, Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import LAST_IDS, Record
 
 KINDS = ("created", "updated", "deleted")
@@ -194,25 +194,16 @@ class Unit:
     def write(self, change: Change) -> None:
         """Write a change alone: `put` also checks it before, and follows it.
 
-        Raises DuplicateValue, RevisionDiffers, and RecordNotFound for an item that is not there; RecordChanged for a
-        singleton that is stored since it was read.
+        Raises DuplicateValue, RecordChanged, RevisionDiffers, and RecordNotFound for an item that is not there.
         """
         name, before, after = change.stored.name, change.before, change.after
         self.changes[name, change.record.id] = change
         if after is None:
             self.transaction.delete(name, change.record.id)
-        elif before is None:
-            self.transaction.insert(name, after)
-        elif before.version:
+        elif before and before.version:
             self.transaction.update(name, after)
-        else:  # a singleton that is not stored yet
-            try:
-                with self.transaction.savepoint():
-                    self.transaction.insert(name, after)
-            except DuplicateValue as error:
-                if error.of is not after:  # an earlier change, which a store may refuse only here
-                    raise
-                raise RecordChanged("it was stored meanwhile") from None
+        else:  # also a singleton that is not stored yet
+            self.transaction.insert(name, after)
 
     def follow(self, *changes: Change) -> None:
         """Do what follows writes. Of several together, all have their events before a function is called."""
@@ -253,7 +244,7 @@ class Unit:
     def use_ids(self, stored: StoredView, ids: Iterable[str], new: int = 0) -> list[str]:
         """So many `new` ids, if they are integers; no later item gets one of them, nor one of `ids`, which are in use.
 
-        Raises Conflict if there are no more, and RecordChanged if another transaction uses the first ones.
+        Raises Conflict if there are no more, and as `Transaction.insert` for the first ones.
         """
         resource, before = stored.resource, None
         if not resource.has_integer_ids:
@@ -265,10 +256,6 @@ class Unit:
         if new and last + new > INTEGERS[resource.ids][1]:
             raise Conflict(f"{stored.name}: all ids have been given")
         if last + new > given:
-            try:
-                with self.transaction.savepoint():
-                    record = Record(stored.name, last + new, "", "", b"{}")
-                    self.put_record(LAST_IDS.name, record, is_new=before is None)
-            except DuplicateValue:
-                raise RecordChanged("others have this id") from None
+            record = Record(stored.name, last + new, "", "", b"{}")
+            self.put_record(LAST_IDS.name, record, is_new=before is None)
         return [resource.key(last + number) for number in range(1, new + 1)]

@@ -1,13 +1,12 @@
 """Writes of items: a command says what to do, and a unit does commands in one transaction, all or none."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar
 
-from restkeeper.clock import YIELD_SECONDS, Clock, in_turns, rfc3339
+from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import (
     MOST_FAULTS,
     Conflict,
@@ -15,7 +14,6 @@ from restkeeper.errors import (
     Forbidden,
     NotFound,
     Problem,
-    Unavailable,
     ValidationFailed,
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
@@ -35,22 +33,18 @@ from restkeeper.resources.queries import Arguments
 from restkeeper.resources.references import number_of_references
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.schemas.prepared import loaded
-from restkeeper.storage.base import Locked, Store, Transaction
+from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
-    RecordChanged,
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
-    StoreContended,
-    StoreDeadlocked,
 )
 from restkeeper.storage.interface import Record
 
 T = TypeVar("T")
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
 
-CONTENDED_SECONDS = 0.05  # before it is retried if the store had to end it
 OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
 OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
 
@@ -157,9 +151,9 @@ class CommandUnit(Unit):
 class Execution:
     """What a request does with the items of some `collections`, at most once, in one transaction with its response.
 
-    It is done again if the store had to end the transaction because of others, so it has no other effects: `unit` is
-    that of the last attempt. With `use_reserve` it is done also on a disk that is almost full. The collections that it
-    is known to change are `locked` first. A `large` one waits for its turn before its bodies are loaded.
+    The store can do it again, so it has no other effects: `unit` is that of the last attempt. With `use_reserve` it is
+    done also on a disk that is almost full. The collections that it is known to change are `locked` first. A `large`
+    one waits for its turn before its bodies are loaded.
     """
 
     use_reserve = False
@@ -177,9 +171,8 @@ class Execution:
     ) -> None:
         self.call, self._store, self._clock, self._hooks, self._large = call, store, hooks.clock, hooks, large
         self._collections, self._readers = {each.name: each for each in collections}, dict[str, CollectionReader]()
-        self._locked = Locked(dict.fromkeys(locked, False))
+        self._locked = [*locked]
         self._response: Answer | None = None
-        self._is_loaded = False
 
     def reader(self, collection: str) -> CollectionReader:
         """How the caller sees the items of a collection."""
@@ -197,15 +190,12 @@ class Execution:
     def explain(self, error: Problem | Refusal) -> Problem:
         """What to raise for a problem of the work, or a refusal of the store: its faults stand at their places.
 
-        Those of new items before the transaction are placed by `new_records`. Raises RecordChanged if it is to be done
-        again.
+        Those of new items before the transaction are placed by `new_records`.
         """
         if isinstance(error, Problem):
             return place(error, self.unit.command.pointer) if self.unit and self.unit.command else error
         change = self.change_of(error)
         command = change.command if change else None
-        if command and isinstance(error, DuplicateValue):
-            self.require_absent(command)
         return self.explained(error, change, command.pointer if command else "")
 
     def change_of(self, error: Refusal) -> Change | None:
@@ -224,42 +214,31 @@ class Execution:
         (refusal,) = faults_below(pointer, [view.known_fault({"pointer": error.pointer, "detail": error.detail})])
         return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
 
-    def require_absent(self, command: Command) -> None:
-        """Raises RecordChanged if the item that an upsert was to create is there now, so that it is done again."""
-        if command.kind == "create" and command.id:
-            with suppress(NotFound):
-                self.reader(command.collection).find(command.id)
-                raise RecordChanged("the item was created meanwhile")
-
     def run(self, once: IdempotencyRecord) -> Any:
         """The response, or the one that is stored of the same request. Raises what a response says."""
-        return until_current(partial(self._attempt, once), self.call.deadline(self._clock), self._clock)
-
-    def _attempt(self, once: IdempotencyRecord, deadline: float) -> Any:
-        store = self._store
+        store, deadline = self._store, self.call.deadline(self._clock)
         if (stored := once.find(self.call, store)) is not None:
             return stored
-        if not self._is_loaded:
-            with self._hooks.large(deadline) if self._large else nullcontext():
-                self._response, self._is_loaded = self.load(), True
-        try:
-            return store.write(partial(self._work, once), use_reserve=self.use_reserve, deadline=deadline)
-        except (Problem, DuplicateValue, ReferenceMissing) as error:
-            raise self.explain(error) from error.__cause__
-        except StoreDeadlocked:  # the next attempt has these collections alone
-            self._locked.collections.update(dict.fromkeys(self._locked.collections, True))
-            raise
+        with self._hooks.large(deadline) if self._large else nullcontext():
+            self._response = self.load()
+        work = partial(self._work, once)
+        while stored is None:
+            try:
+                return store.write(work, collections=self._locked, use_reserve=self.use_reserve, deadline=deadline)
+            except ResponseStored:  # by a repetition of the request
+                stored = once.find(self.call, store)
+            except (Problem, DuplicateValue, ReferenceMissing) as error:
+                raise self.explain(error) from error.__cause__
+        return stored
 
     def _work(self, once: IdempotencyRecord, transaction: Transaction) -> Any:
         self.unit = unit = CommandUnit(self._hooks, transaction, self.call)
         unit.reader = self.reader
         if self._response:  # it is stored by the claim of the key
             reply = once.save(transaction, self._response)
-            transaction.lock(self._locked)
             self.do(unit)
             return reply
         once.claim(transaction)
-        transaction.lock(self._locked)
         return once.save(transaction, self.do(unit))
 
 
@@ -427,18 +406,3 @@ def place(problem: Problem, pointer: str) -> Problem:
 def duplicate_of_function(error: DuplicateValue) -> Duplicate:
     """The problem of an item that a function of the service writes: it is no field of what was sent."""
     return Duplicate(f"{error.collection}: {error.detail}")
-
-
-def until_current(attempt: Callable[[float], T], deadline: float, clock: Clock = time) -> T:
-    """What `attempt` returns, called again while it raises RecordChanged, ResponseStored or StoreContended.
-
-    It is given the deadline of all its waits. Raises Unavailable after `deadline`, by `clock`.
-    """
-    while True:
-        try:
-            return attempt(deadline)
-        except (RecordChanged, ResponseStored, StoreContended) as error:
-            if clock.monotonic() >= deadline:
-                raise Unavailable("others change this item at the same time; try again") from None
-            pause = CONTENDED_SECONDS if isinstance(error, StoreContended) else YIELD_SECONDS
-        clock.sleep(pause)

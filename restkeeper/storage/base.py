@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -17,14 +16,17 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
-from restkeeper.clock import WRITE_TURN_SECONDS, Clock
+from restkeeper.clock import WRITE_TURN_SECONDS, YIELD_SECONDS, Clock
 from restkeeper.storage.deliveries import Deliveries, find_subscriptions, newest_id, read_log
 from restkeeper.storage.errors import (
+    RecordChanged,
     RecordNotFound,
     ReferenceMissing,
     RevisionDiffers,
     StoreBusy,
+    StoreContended,
     StoreDamaged,
+    StoreDeadlocked,
     StoreError,
     StoreFailing,
     StoreFull,
@@ -75,6 +77,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 WAIT_SECONDS = 5.0  # for which a use waits for another one that opens the store
+CONTENDED_SECONDS = 0.05  # before a write is done again that the store had to end
 SPOOL_BYTES = 1024 * 1024  # of a scan in memory
 
 INSERT = """\
@@ -123,19 +126,13 @@ ORDER BY id"""
 _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
 
-@dataclass
-class Locked:
-    """What the attempts of one write have locked, or wanted to: see `Transaction.lock`.
+class LockPlan(dict[str, bool]):
+    """What an attempt of a write remembers for the next one: the collections that this locks first, in one order.
 
-    `collections` has whether each is locked exclusively, as by `lock_collection`, or shared, as by a change of an item.
-    `items` are pairs of a collection and an id, some of which are to be deleted if it `deletes`. Those that are only
-    `referred` to have a weaker lock in the attempt that has noted them.
+    They are those that the write changes, and that a former attempt has locked, or wanted to. The value is whether it
+    has the collection alone, as by `lock_collection`, and not shared, as by a change of an item: where a former attempt
+    has wanted that, or would have waited for an item out of the order; after a deadlock, everywhere.
     """
-
-    collections: dict[str, bool] = field(default_factory=dict)
-    items: set[tuple[str, str]] = field(default_factory=set)
-    referred: set[tuple[str, str]] = field(default_factory=set)
-    deletes: bool = False
 
 
 class Transaction(Deliveries, Renaming):
@@ -210,15 +207,18 @@ class Transaction(Deliveries, Renaming):
 
         It waits for those that have begun to, and the changes of others then wait for this one: first come, first
         served. What is found after it stays so. If it is `shared`, it does what the first change of an item does: it
-        keeps out those who lock the collection otherwise. See also `lock`. Where there can be several writers at a
-        time, a store overrides this: it locks nothing.
+        keeps out those who lock the collection otherwise. Where there can be several writers at a time, a store
+        overrides this: it locks nothing.
         """
 
     def flush(self) -> None:
         """Raise what earlier changes are refused for, and a store that sends several together has not raised yet."""
 
     def insert(self, collection: str, record: Record) -> None:
-        """Add a record. Raises DuplicateValue if its id or a unique value exists."""
+        """Add a record. Raises DuplicateValue if its id or a unique value exists.
+
+        RecordChanged is for an id that did not exist when this transaction has looked for it by `read`.
+        """
         self._change(INSERT, values_of(collection, record), record, adds=1)
 
     def insert_all(self, collection: str, records: Sequence[Record]) -> None:
@@ -264,16 +264,6 @@ class Transaction(Deliveries, Renaming):
         """Lock a record that is to be deleted: `require_present` of another transaction waits until this one ends.
 
         Where there can be several writers at a time, a store overrides this: it locks nothing.
-        """
-
-    @abstractmethod
-    def lock(self, locked: Locked) -> None:
-        """Lock what earlier attempts have locked: collections, then items, each in one order. It comes before changes.
-
-        After this, what would wait out of that order raises StoreContended instead: for a record, or for a collection,
-        unless it is the first that is locked. It is added to `locked`, so that the next transaction locks it in the
-        order: no two transactions wait for each other, but for unique values that both store. Then, or without this,
-        they can, until the database ends one of them.
         """
 
     def change_token(self, collection: str) -> str:
@@ -399,6 +389,7 @@ class Store(ABC):
     that this one cannot work with. Each that reads sees one moment.
     """
 
+    _clock: Clock
     _opening: Opening
     _opened: Any = None  # what the process has open of it
     first: Any = None  # what an empty MemoryStore of the same collections has `saved`, and this one begins with
@@ -574,26 +565,55 @@ class Store(ABC):
         """
         return self._read(find_subscriptions, active, now)
 
-    @abstractmethod
     def write(
         self,
         work: Callable[[Transaction], T],
         *,
+        collections: Iterable[str] = (),
         wait: bool = True,
         use_reserve: bool = False,
         deadline: float | None = None,
     ) -> T:
         """Run `work` in one transaction, and return its result once it is durable.
 
-        If other callers write, it waits until `deadline` (of time.monotonic), by default some seconds, or without
-        `wait` not at all; then it raises StoreUnavailable. Raises StoreFull if the disk has no space, or less than is
-        reserved; work that deletes, or that the service depends on, may `use_reserve`.
+        With a `deadline` (of time.monotonic) `work` can run several times, each time in a new transaction: after
+        RecordChanged, and when the store had to end it because of others. So it has no other effects. Each attempt
+        begins with the locks of the `collections` that it changes, and of what the former one has wanted. Without a
+        deadline `work` runs at most once.
 
-        An exception of `work` rolls back its changes and is raised here. `work` runs at most once, because it may have
-        other effects: if it cannot be committed, as after a deadlock, StoreUnavailable is raised. It runs in a copy of
-        the caller's context (contextvars), possibly on another thread: several callers can share one commit.
-        See also `Transaction`.
+        If other callers write, it waits until the deadline, by default some seconds, or without `wait` not at all; then
+        it raises StoreUnavailable. Raises StoreFull if the disk has no space, or less than is reserved; work that
+        deletes, or that the service depends on, may `use_reserve`.
+
+        An exception of `work` rolls back its changes and is raised here. It runs in a copy of the caller's context
+        (contextvars), possibly on another thread: several callers can share one commit. See also `Transaction`.
         """
+        plan = None if deadline is None else LockPlan(dict.fromkeys(collections, False))
+        while True:
+            try:
+                return self._write(work, plan, wait=wait, use_reserve=use_reserve, deadline=deadline)
+            except (RecordChanged, StoreContended) as error:
+                if plan is None or deadline is None:
+                    raise
+                if self._clock.monotonic() >= deadline:
+                    raise StoreContended("others change this item at the same time; try again") from None
+                pause = YIELD_SECONDS
+                if isinstance(error, StoreContended):
+                    is_deadlock, pause = isinstance(error, StoreDeadlocked), CONTENDED_SECONDS
+                    plan.update({each: True for each in plan if is_deadlock or each == error.collection})
+            self._clock.sleep(pause)
+
+    @abstractmethod
+    def _write(
+        self,
+        work: Callable[[Transaction], T],
+        plan: LockPlan | None,
+        *,
+        wait: bool,
+        use_reserve: bool,
+        deadline: float | None,
+    ) -> T:
+        """An attempt of `write`, whose locks are as in the plan; one that is not repeated has none."""
 
     @abstractmethod
     def convert(

@@ -128,7 +128,14 @@ class StoreBusy(StoreUnavailable):
 
 
 class StoreContended(StoreUnavailable):
-    """Others change the same items in another order, so that the store had to end one change; it can be repeated."""
+    """Others change the same items in another order, so that the store had to end one change; it can be repeated.
+
+    If it is about the items of one `collection`, the next attempt has that alone.
+    """
+
+    def __init__(self, detail: str, collection: str = "") -> None:
+        super().__init__(detail)
+        self.collection = collection
 
 
 class StoreDeadlocked(StoreContended):

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import TypeVar
 
 import pytest
 
-from restkeeper.storage.base import Locked, Store, Transaction
-from restkeeper.storage.errors import RecordNotFound, ReferenceMissing, StoreContended, StoreUnavailable
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, StoreUnavailable
 from restkeeper.storage.interface import ALL, Collection
 from restkeeper.storage.location import Options
 from tests.postgresql.helpers import BLOCKED, Parallel
@@ -19,23 +18,13 @@ from tests.postgresql.test_locks import DEADLOCKS, count_of
 from tests.things import FIELDS, OTHERS, THINGS, insert, open_store, record
 from tests.waiting import SECONDS, until
 
-T = TypeVar("T")
-
 NAMES = ["a", "b", "c"]
 THREE = [Collection(name, {"id": FIELDS["id"]}) for name in NAMES]
 
 
-def repeated(store: Store, work: Callable[[Transaction, Locked], T]) -> T:
-    """What a work returns in a transaction, which is repeated with what the former ones have locked."""
-    locked = Locked()
-
-    def attempt(transaction: Transaction) -> T:
-        transaction.lock(locked)
-        return work(transaction, locked)
-
-    while True:
-        with suppress(StoreContended):
-            return store.write(attempt)
+def repeat(store: Store, work: Callable[[Transaction], object]) -> None:
+    """Write as a request does: with a deadline, until which the store repeats it."""
+    store.write(work, deadline=time.monotonic() + SECONDS)
 
 
 @pytest.fixture
@@ -121,39 +110,58 @@ def test_who_comes_first_is_served_first(store: Store, url: str) -> None:
 
 def test_what_would_wait_out_of_the_order_is_repeated(store: Store, url: str) -> None:
     """Who has locked something waits for no collection, but ends, and locks all of it first in the next transaction."""
-    parallel, noted = Parallel(), list[dict[str, bool]]()
+    parallel, found = Parallel(), list[int]()
 
-    def look(transaction: Transaction, locked: Locked) -> None:
-        noted.append(dict(locked.collections))
+    def look(transaction: Transaction) -> None:
         transaction.insert("others", record("o"))
         lock(transaction)
-        assert transaction.count("things", most=9) == 1
+        found.append(transaction.count("things", most=9))
 
     held = Holder(store, parallel, CHANGES["insert"])
-    looking = parallel.start(repeated, store, look)
+    looking = parallel.start(repeat, store, look)
     until(lambda: count_of(url, BLOCKED) == 1)
     assert not looking.done()
     held.release()
     parallel.join()
-    assert noted == [{}, {"others": False, "things": True}]
+    assert found == [1]
 
 
-def test_who_refers_to_an_item_waits_for_no_collection(store: Store) -> None:
+def test_who_refers_to_an_item_waits_for_no_collection(store: Store, url: str) -> None:
     """A deletion of the item would wait for it, and could have that collection."""
     insert(store, record("a"))
-    parallel, locked = Parallel(), Locked()
+    parallel, begun = Parallel(), list[str]()
 
     def refer(transaction: Transaction) -> None:
-        transaction.lock(locked)
-        transaction.require_present("things", ["a"], lambda id: ReferenceMissing("#/thing", id, "o"))
+        begun.append("attempt")
+        transaction.require_present("things", ["a"], missing)
         transaction.insert("others", record("o"))
 
     held = Holder(store, parallel, lambda transaction: transaction.lock_collection("others"))
-    with pytest.raises(StoreContended):
-        store.write(refer)
+    parallel.start(repeat, store, refer)
+    until(lambda: count_of(url, BLOCKED) == 1)
+    repeat(store, CHANGES["delete"])  # which does not wait for it
+    held.release()
+    with pytest.raises(ReferenceMissing):
+        parallel.join()
+    assert len(begun) == 2
+
+
+def test_a_work_begins_with_the_locks_of_its_collections(store: Store, url: str) -> None:
+    """In one order, whatever it does first: it waits for them, and does nothing twice."""
+    parallel, begun = Parallel(), list[str]()
+
+    def work(transaction: Transaction) -> None:
+        begun.append("attempt")
+        transaction.insert("things", record("t"))
+        transaction.insert("others", record("o"))
+
+    held = Holder(store, parallel, lambda transaction: transaction.lock_collection("others"))
+    writing = partial(store.write, collections=["things", "others"], deadline=time.monotonic() + SECONDS)
+    parallel.start(writing, work)
+    until(lambda: count_of(url, BLOCKED) == 1)
     held.release()
     parallel.join()
-    assert locked == Locked({"others": False})
+    assert begun == ["attempt"]
 
 
 def test_a_collection_that_was_locked_in_a_savepoint_is_locked_again_after_it(store: Store, url: str) -> None:
@@ -191,7 +199,7 @@ def test_transactions_in_any_order_do_not_wait_for_each_other(url: str) -> None:
     for name in NAMES:
         insert(store, *(record(id) for id in NAMES), collection=name)
 
-    def move(seed: str, transaction: Transaction, locked: Locked) -> None:
+    def move(seed: str, transaction: Transaction) -> None:
         random = Random(seed)  # noqa: S311 - each attempt does the same
         for name in random.sample(NAMES, random.randrange(3)):
             transaction.lock_collection(name)
@@ -203,7 +211,7 @@ def test_transactions_in_any_order_do_not_wait_for_each_other(url: str) -> None:
 
     def run(number: int) -> None:
         for each in range(10):
-            repeated(store, partial(move, f"{number} {each}"))
+            repeat(store, partial(move, f"{number} {each}"))
 
     parallel = Parallel()
     for number in range(12):
@@ -222,51 +230,41 @@ def refer(transaction: Transaction) -> None:
 
 
 def test_a_deletion_does_not_wait_for_who_refers_to_its_item(store: Store, url: str) -> None:
-    """It has read the item, as who refers to it may want to. The next attempt waits, and holds nothing."""
+    """It has read the item, as who refers to it may want to. The next attempt waits, with the collection alone."""
     insert(store, record("a"))
-    parallel, locked = Parallel(), Locked()
+    parallel, begun = Parallel(), list[str]()
 
     def delete(transaction: Transaction) -> None:
-        transaction.lock(locked)
+        begun.append("attempt")
         transaction.read("things", "a")
         transaction.lock_to_delete("things", "a")
         transaction.delete("things", "a")
 
     held = Holder(store, parallel, refer)
-    with pytest.raises(StoreContended):
-        store.write(delete)
-    parallel.start(store.write, delete)
+    parallel.start(repeat, store, delete)
     until(lambda: count_of(url, BLOCKED) == 1)
     held.release()
     parallel.join()
-    assert store.count("things") == 0
+    assert (store.count("things"), len(begun)) == (0, 2)
 
 
-def test_a_reference_out_of_the_order_is_not_waited_for(store: Store, url: str) -> None:
-    """To what another transaction deletes; nor is the item, if others change it, for which it has a weaker lock."""
-    insert(store, record("a"), record("b"))
+def test_a_deadlock_is_done_again(store: Store) -> None:
+    """Where two store the same unique values in opposite orders the database ends one, which then waits for the other.
 
-    def attempt(locked: Locked, *ids: str, reads: bool = False) -> None:
-        def work(transaction: Transaction) -> None:
-            transaction.lock(locked)
-            transaction.read("things", "b")
-            transaction.require_present("things", ids, missing)
-            if reads:
-                transaction.read("things", "a")
+    No lock of the store has an order of values.
+    """
+    half, parallel, begun = threading.Barrier(2, timeout=SECONDS), Parallel(), list[str]()
 
-        store.write(work)
+    def create(skus: str, transaction: Transaction) -> None:
+        begun.append(skus)
+        for sku in skus:
+            transaction.insert("things", record(f"{skus} {sku}", sku=sku))
+            transaction.flush()
+            if sku == skus[0] and len(begun) < 3:
+                half.wait()
 
-    for reads, hold in (
-        (False, lambda transaction: transaction.lock_to_delete("things", "a")),
-        (True, lambda transaction: transaction.read("things", "a")),
-    ):
-        parallel, locked = Parallel(), Locked()
-        held = Holder(store, parallel, hold)
-        with pytest.raises(StoreContended):
-            attempt(locked, "a", reads=reads)
-        parallel.start(attempt, locked, "a")
-        until(lambda: count_of(url, BLOCKED) == 1)
-        held.release()
+    for skus in ("ab", "ba"):
+        parallel.start(repeat, store, partial(create, skus))
+    with pytest.raises(DuplicateValue):
         parallel.join()
-    with pytest.raises(ReferenceMissing):
-        attempt(Locked(), "aa")
+    assert (store.count("things"), len(begun)) == (2, 3)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -12,8 +13,14 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config
 from restkeeper.service import service_of
-from restkeeper.storage.base import Locked, Store, Transaction
-from restkeeper.storage.errors import RecordNotFound, ResponseStored, RevisionDiffers, StoreContended, StoreUnavailable
+from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordNotFound,
+    ResponseStored,
+    RevisionDiffers,
+    StoreUnavailable,
+)
 from restkeeper.storage.interface import StoredResponse
 from restkeeper.web.application import Application
 from tests.postgresql.helpers import BLOCKED, Parallel
@@ -179,13 +186,13 @@ def test_a_time_limit_is_of_one_search(url: str) -> None:
 
 @pytest.mark.parametrize("many", [False, True])
 def test_an_item_out_of_the_order_is_not_waited_for(url: str, many: bool) -> None:
-    """A transaction ends at once instead, and the next one locks all items of the former first."""
+    """A transaction ends at once instead, and the next one has the collection alone."""
     options = "options=-c%20lock_timeout%3D0%20-c%20statement_timeout%3D1s"  # one that waits has another error
-    store, locked = open_store(f"{url}&{options}", [THINGS]), Locked()
+    store, parallel, begun = open_store(f"{url}&{options}", [THINGS]), Parallel(), threading.Semaphore(0)
     insert(store, record("a"), record("b"))
 
     def work(transaction: Transaction) -> None:
-        transaction.lock(locked)
+        begun.release()
         transaction.read("things", "b")
         if many:
             assert len(transaction.read_all("things", ["b", "a"])) == 2
@@ -194,10 +201,29 @@ def test_an_item_out_of_the_order_is_not_waited_for(url: str, many: bool) -> Non
 
     with psycopg.connect(url) as other:
         other.execute("SELECT 1 FROM items WHERE id = 'a' FOR UPDATE")
-        with pytest.raises(StoreContended):
-            store.write(work)
-    assert locked == Locked({"things": False}, {("things", "a"), ("things", "b")})
-    store.write(work)
+        parallel.start(partial(store.write, work, deadline=time.monotonic() + SECONDS))
+        assert all(begun.acquire(timeout=SECONDS) for _ in range(2))
+        until(lambda: count_of(url, BLOCKED) == 1)
+    parallel.join()
+
+
+def test_an_id_that_others_have_taken_meanwhile_is_looked_for_again(url: str) -> None:
+    """But not one that the transaction has taken itself."""
+    store, found = open_store(url, [THINGS]), list[int]()
+
+    def put(transaction: Transaction, id: str, times: int) -> None:
+        try:
+            found.append(transaction.read("things", id).version)
+        except RecordNotFound:
+            insert(store, record("a"))
+            for _ in range(times):
+                transaction.insert("things", record(id))
+
+    store.write(partial(put, id="a", times=1), deadline=time.monotonic() + SECONDS)
+    assert found == [1]
+    store.write(lambda transaction: transaction.delete("things", "a"))
+    with pytest.raises(DuplicateValue):
+        store.write(partial(put, id="b", times=2), deadline=time.monotonic() + SECONDS)
 
 
 def test_a_counter_that_is_missing_is_made_again(url: str) -> None:

@@ -1,6 +1,7 @@
 """Transactions: all or nothing, in the context of the caller, and isolated from each other."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -8,9 +9,19 @@ from functools import partial
 
 import pytest
 
-from restkeeper.storage.base import Locked, Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ResponseStored, SearchTooLong, StoreContended
+from restkeeper.clock import YIELD_SECONDS
+from restkeeper.storage.base import CONTENDED_SECONDS, Store, Transaction
+from restkeeper.storage.errors import (
+    DuplicateValue,
+    RecordChanged,
+    RecordNotFound,
+    ResponseStored,
+    SearchTooLong,
+    StoreContended,
+    StoreError,
+)
 from restkeeper.storage.interface import Filter, Key, Op, Query, Record, StoredResponse
+from tests.clock import SetClock
 from tests.outbox import event
 from tests.things import fill, ids, insert, record
 from tests.waiting import SECONDS, join
@@ -53,8 +64,7 @@ def test_what_a_transaction_looks_for_stays_so_until_its_end(store: Store, quest
             return not transaction.count("things", wanted, most=1)
         return not transaction.page("things", wanted).bodies
 
-    def work(name: str, id: str, locked: Locked, transaction: Transaction) -> bool:
-        transaction.lock(locked)
+    def work(name: str, id: str, transaction: Transaction) -> bool:
         transaction.insert("others", record(id))
         if is_free(transaction, name):
             transaction.insert("things", record(name if question == "read" else id, name=name))
@@ -63,17 +73,13 @@ def test_what_a_transaction_looks_for_stays_so_until_its_end(store: Store, quest
 
     def take(number: int) -> None:
         for name in map(str, range(ROUNDS)):
-            id, locked, is_done = f"{name} of {number}", Locked(), False
             together.wait()
-            while not is_done:
-                try:
-                    done.extend([name] * store.write(partial(work, name, id, locked)))
-                    is_done = True
-                except StoreContended:
-                    continue
-                except BaseException:
-                    together.abort()
-                    raise
+            try:
+                found = store.write(partial(work, name, f"{name} of {number}"), deadline=time.monotonic() + SECONDS)
+            except BaseException:
+                together.abort()
+                raise
+            done.extend([name] * found)
 
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(take, range(12)))
@@ -268,13 +274,56 @@ def test_a_savepoint_raises_the_error_of_a_change_inside(store: Store) -> None:
     assert ids(store) == ["a"]
 
 
-def test_a_work_runs_once(store: Store) -> None:
-    """A work runs exactly once, whether it succeeds or fails, because it can have other effects."""
+def test_a_work_without_a_deadline_runs_once(store: Store) -> None:
+    """Whether it succeeds or fails, because it can have other effects."""
     runs: list[str] = []
     store.write(lambda _: runs.append("done"))
     with pytest.raises(LookupError):
         store.write(lambda _: [runs.append("failed"), {}["x"]])
     assert runs == ["done", "failed"]
+
+
+@pytest.mark.parametrize(("error", "pause"), [(RecordChanged, YIELD_SECONDS), (StoreContended, CONTENDED_SECONDS)])
+def test_a_work_with_a_deadline_runs_until_then(store: Store, error: type[StoreError], pause: float) -> None:
+    """If the store has to end it, or if what it was computed from has changed; nothing of a former attempt is left."""
+    store._clock = clock = SetClock(begin := time.monotonic())
+    runs, deadline = list[str](), begin + 3
+
+    def work(transaction: Transaction, most: float) -> None:
+        clock.now = begin + len(runs)
+        runs.append("run")
+        transaction.insert("things", record("a"))
+        if len(runs) < most:
+            raise error("another change")
+
+    store.write(partial(work, most=3), deadline=deadline)
+    assert (len(runs), clock.slept, ids(store)) == (3, [pause] * 2, ["a"])
+    store.write(lambda transaction: transaction.delete("things", "a"))
+    runs.clear()
+    with pytest.raises(StoreContended, match="others change this item at the same time; try again"):
+        store.write(partial(work, most=9), deadline=deadline)
+    assert len(runs) == 4
+    with pytest.raises(error, match="another change"):
+        store.write(partial(work, most=9))
+    assert (len(runs), ids(store)) == (5, [])
+
+
+def test_who_looks_before_it_creates_loses_nothing(store: Store) -> None:
+    """Of many at the same time one creates the item, and the others find it."""
+
+    def put(transaction: Transaction) -> None:
+        try:
+            transaction.update("things", record("a", transaction.read("things", "a").version + 1))
+        except RecordNotFound:
+            transaction.insert("things", record("a"))
+
+    def put_some(_: int) -> None:
+        for _ in range(ROUNDS):
+            store.write(put, deadline=time.monotonic() + SECONDS)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put_some, range(8)))
+    assert store.read("things", "a").version == 8 * ROUNDS
 
 
 def test_many_records_are_read_together(store: Store) -> None:

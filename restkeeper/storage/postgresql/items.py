@@ -10,9 +10,10 @@ from typing import Any
 import psycopg
 
 from restkeeper.clock import TURN_SECONDS
-from restkeeper.storage.base import Locked, Transaction, row_of
+from restkeeper.storage.base import LockPlan, Transaction, row_of
 from restkeeper.storage.errors import (
     DuplicateValue,
+    RecordChanged,
     RecordNotFound,
     ReferenceMissing,
     ResponseStored,
@@ -38,17 +39,13 @@ SHARDS = 16
 BUSY = 10  # times as long as it works, a search may take on a server on which others work, too
 SEARCH_SECONDS = 0.5  # but no longer: others wait for it
 
+_IDS = "items_pkey"  # the constraint
+
 # A change keeps the id, so that it and what refers to the item do not wait for each other; a deletion and that do.
-# The locks of a reference and of a deletion, which exclude each other. With SKIP LOCKED they do not wait.
+# The locks of a reference and of a deletion, which exclude each other.
 _EXISTS = "SELECT 1 FROM items WHERE collection = %s AND id = %s"
 _PRESENT = f"{_EXISTS} FOR KEY SHARE"
 _LOCK_TO_DELETE = f"{_EXISTS} FOR UPDATE"
-
-_LOCK = """\
-SELECT 1 FROM items
-WHERE (collection, id) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
-ORDER BY collection, id
-FOR """
 
 _READ_ALL = f"""\
 SELECT
@@ -58,8 +55,8 @@ WHERE collection = %s AND id = ANY(%s::text[])
 ORDER BY id
 """  # noqa: S608 - constant columns
 
-# The advisory locks of a collection in this store: each change has the shared one. Nobody who has locked anything waits
-# for one of them, but tries to get it (see `Transaction.lock`).
+# The advisory locks of a collection in this store: each change has the shared one. A work that is repeated waits for
+# those of its plan, or else for one, before it has locked anything; then it tries to get them.
 _KEY = "'items'::regclass::oid::int, hashtext(%s)"
 _COLLECTION = {False: f"advisory_xact_lock_shared({_KEY})", True: f"advisory_xact_lock({_KEY})"}
 
@@ -105,17 +102,25 @@ class PostgresTransaction(Transaction):
     _database: Session
 
     def __init__(
-        self, session: Session, collections: Mapping[str, Collection], unique: Mapping[str, Sequence[str]]
+        self,
+        session: Session,
+        collections: Mapping[str, Collection],
+        unique: Mapping[str, Sequence[str]],
+        plan: LockPlan | None = None,
     ) -> None:
         self._database = session
         self._collections = collections
         self._unique = unique
         self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
         self._locked: set[tuple[str, str]] = set()  # items that this transaction has read: they exist
+        self._absent: set[tuple[str, str]] = set()  # those that it has not found
         self._collections_locked: dict[str, bool] = {}  # by this transaction, whether exclusively
         self._waits = True  # whether it may wait for a collection
-        self._order: Locked | None = None  # see `lock`
-        self._last = "", ""  # of its items
+        self._last = "", ""  # of the items that it has locked
+        self._plan: LockPlan | None = None  # until then it may wait for all
+        for collection, is_exclusive in sorted((plan or {}).items()):
+            self.lock_collection(collection, shared=not is_exclusive)
+        self._plan = plan
 
     @contextmanager
     def _limit(self, seconds: float | None) -> Iterator[None]:
@@ -133,11 +138,10 @@ class PostgresTransaction(Transaction):
         is_exclusive, held = not shared, self._collections_locked.get(collection)
         if held is not None and held >= is_exclusive:
             return
-        if self._order is not None:
-            noted = self._order.collections
-            noted[collection] = is_exclusive or noted.get(collection, False)
+        if self._plan is not None:
+            self._plan[collection] = is_exclusive or self._plan.get(collection, False)
         lock = _COLLECTION[is_exclusive]
-        if self._waits or self._order is None:
+        if self._waits or self._plan is None:
             self._database.queue(f"SELECT pg_{lock}", (collection,))
         else:
             self._database.queue(f"SELECT 1 WHERE pg_try_{lock}", (collection,), refusal=StoreContended(OTHERS))
@@ -146,55 +150,48 @@ class PostgresTransaction(Transaction):
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         if lock:
             self.lock_collection(collection, shared=True)
-        waits = not lock or self._keeps_order(collection, id)
+        waits = not lock or self._may_wait(collection, id)
         try:
             record = read_item(self._database, collection, id, lock=lock, waits=waits)
         except psycopg.errors.LockNotAvailable:
             if waits:
                 raise
-            raise StoreContended(OTHERS) from None
+            raise StoreContended(OTHERS, collection) from None
+        except RecordNotFound:
+            self._absent.add((collection, id))
+            raise
         if lock:
             self._locked.add((collection, id))
         return record
 
     def read_all(self, collection: str, ids: Sequence[str], *, to_delete: bool = False) -> list[Record]:
         self.lock_collection(collection, shared=True)
-        keeps_order = [self._keeps_order(collection, id) for id in sorted(ids)]  # of all, so that each is noted
+        waits = all([self._may_wait(collection, id) for id in sorted(ids)])  # a list: each is the last one then
         statement = _READ_ALL + ("FOR UPDATE" if to_delete else "FOR NO KEY UPDATE")
-        statement = statement if all(keeps_order) else f"{statement} NOWAIT"
+        statement = statement if waits else f"{statement} NOWAIT"
         try:
             rows = self._database.fetch_together(statement, (collection, [*map(clean, ids)]))
         except psycopg.errors.LockNotAvailable:
-            if all(keeps_order):
+            if waits:
                 raise
-            raise StoreContended(OTHERS) from None
+            raise StoreContended(OTHERS, collection) from None
         self._locked.update((collection, id) for id, *_ in rows)
         return [*map(Record._make, rows)]
 
-    def _keeps_order(self, collection: str, id: str) -> bool:
-        """Note that an item is locked next. Whether that is in the order."""
-        item = collection, clean(id)
-        if self._order is None or item in self._order.items:
-            return True
-        self._order.items.add(item)
-        return self._follows(item)
+    def _may_wait(self, collection: str, id: str) -> bool:
+        """Whether it may wait for an item, which it locks next: one after those that it has locked, or the last.
 
-    def _follows(self, item: tuple[str, str]) -> bool:
-        """Whether an item comes after those that are locked, or is the last of them, and has a weaker lock."""
-        before, self._last = self._last, max(self._last, item)
-        return item >= before
+        Or one of a collection that it has alone: only who refers to that can have it, and waits for no collection.
+        """
+        before, item = self._last, (collection, clean(id))
+        self._last = max(before, item)
+        return self._plan is None or item >= before or self._collections_locked[collection]
 
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
         for id in ids:
             if (collection, id) not in self._locked:
-                item, order = (collection, clean(id)), self._order
-                if order is None or item in order.items or self._follows(item):
-                    self._database.queue(_PRESENT, item, refusal=missing(id))
-                else:
-                    order.referred.add(item)
-                    self._database.queue(_EXISTS, item, refusal=missing(id))
-                    self._database.queue(f"{_PRESENT} SKIP LOCKED", item, refusal=StoreContended(OTHERS))
-                self._waits = False
+                self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
+                self._last, self._waits = max(self._last, (collection, clean(id))), False
 
     def flush(self) -> None:
         self._database.flush()
@@ -202,21 +199,11 @@ class PostgresTransaction(Transaction):
     def lock_to_delete(self, collection: str, id: str) -> None:
         self.lock_collection(collection, shared=True)
         item = collection, clean(id)
-        if self._order is None or item not in self._order.items:
+        # Who refers to the item may wait for the weaker lock of `read`, unless the collection is locked alone.
+        is_safe = item not in self._locked or self._collections_locked[collection]
+        if self._plan is None or (self._may_wait(collection, id) and is_safe):
             return self._database.queue(_LOCK_TO_DELETE, item)
-        # It has the weaker lock of `read`, and who refers to the item may wait for that.
-        self._order.deletes = True
-        self._database.queue(f"{_LOCK_TO_DELETE} SKIP LOCKED", item, refusal=StoreContended(OTHERS))
-
-    def lock(self, locked: Locked) -> None:
-        for collection, is_exclusive in sorted(locked.collections.items()):
-            self.lock_collection(collection, shared=not is_exclusive)
-        locked.items |= locked.referred
-        if locked.items:
-            strength = "UPDATE" if locked.deletes else "NO KEY UPDATE"
-            self._database.queue(_LOCK + strength, [*map(list, zip(*locked.items, strict=True))])
-            self._waits = False
-        self._order, self._last = locked, max(locked.items, default=("", ""))
+        self._database.queue(f"{_LOCK_TO_DELETE} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
 
     def change_token(self, collection: str) -> str:
         self.lock_collection(collection)
@@ -237,7 +224,8 @@ class PostgresTransaction(Transaction):
             values["fields"], values["folded"] = fields_of(item["body"])
         key = item["collection"], item["id"]
         refusal = None if adds > 0 or key in self._locked else RecordNotFound(NOT_FOUND)
-        duplicate = partial(_duplicate, self._unique, collection=key[0], of=of)
+        duplicate = partial(_duplicate, self._unique, was_absent=key in self._absent, collection=key[0], of=of)
+        self._absent.discard(key)
         self._database.queue(DIALECT[statement], values, refusal=refusal, duplicate=duplicate)
         if adds < 0:
             self._locked.discard(key)
@@ -306,9 +294,16 @@ def change_error(error: psycopg.Error, unique: Mapping[str, Sequence[str]]) -> S
     return store_error(error)
 
 
-def _duplicate(unique: Mapping[str, Sequence[str]], error: psycopg.Error, **written: Any) -> DuplicateValue:
-    """See `change_error`; `written` is the collection and the record, if they are known."""
+def _duplicate(
+    unique: Mapping[str, Sequence[str]], error: psycopg.Error, *, was_absent: bool = False, **written: Any
+) -> DuplicateValue | RecordChanged:
+    """See `change_error`; `written` is the collection and the record, if they are known.
+
+    RecordChanged is for an id that the transaction has looked for, when it `was_absent`.
+    """
     name = error.diag.constraint_name or ""
+    if was_absent and name == _IDS:
+        return RecordChanged("the item was created meanwhile")
     parts = name.split(".")  # of an index that another program has declared; those of an operator have no field
     other = parts[2].split(BETWEEN_FIELDS) if len(parts) == 4 else ["value"]
-    return DuplicateValue(*(["id"] if name == "items_pkey" else unique.get(name, other)), **written)
+    return DuplicateValue(*(["id"] if name == _IDS else unique.get(name, other)), **written)

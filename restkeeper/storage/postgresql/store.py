@@ -5,7 +5,7 @@ responses to requests with an idempotency key are claimed by a unique key. So no
 writers of different items do not wait for each other. A change keeps its item's id and locks it so (FOR NO KEY UPDATE),
 which lets others refer to it (FOR KEY SHARE); a deletion locks it against both (FOR UPDATE). A change also has the
 shared advisory lock of its collection: who looks for items before it writes takes that lock alone (`lock_collection`),
-and then sees all that was committed before. If two changes wait for each other, the database ends one, which its caller
+and then sees all that was committed before. If two changes wait for each other, the database ends one, which `write`
 can repeat.
 """
 
@@ -17,7 +17,7 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 import psycopg
 
 from restkeeper.clock import Clock
-from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
+from restkeeper.storage.base import SCAN, LockPlan, Opening, Store, Transaction, spool
 from restkeeper.storage.deliveries import newest_id
 from restkeeper.storage.errors import StoreGone, StoreReadOnly, StoreUnavailable
 from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Query, Subscription
@@ -136,13 +136,14 @@ class PostgresStore(Store):
         with self._parts.session(is_search=is_search(collection, query, reads_all=reads_all)) as session:
             return find(session)
 
-    def write(
+    def _write(
         self,
         work: Callable[[Transaction], T],
+        plan: LockPlan | None,
         *,
-        wait: bool = True,
-        use_reserve: bool = False,
-        deadline: float | None = None,
+        wait: bool,
+        use_reserve: bool,
+        deadline: float | None,
     ) -> T:
         now = self._clock.monotonic()
         deadline = (now + limits.ANSWER_SECONDS if deadline is None else deadline) if wait else now
@@ -150,7 +151,7 @@ class PostgresStore(Store):
             session.begin()
             if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
                 session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),))
-            transaction = PostgresTransaction(session, self._collections, self._unique)
+            transaction = PostgresTransaction(session, self._collections, self._unique, plan)
             is_ending = False
             try:
                 result = work(transaction)

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import INSERT, Locked, Transaction, row_of, values_of
+from restkeeper.storage.base import INSERT, Transaction, row_of, values_of
 from restkeeper.storage.deliveries import events_of, parameters_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -144,9 +144,6 @@ class SqliteTransaction(Transaction):
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
         for (absent,) in self._database.execute(_ABSENT, (orjson.dumps(ids).decode(), collection)).fetchall():
             raise self._failed(missing(absent))
-
-    def lock(self, locked: Locked) -> None:
-        """Nothing waits for a record."""
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         if self._database.execute(_INSERT_RESPONSE, (id, *response)).rowcount:

@@ -18,7 +18,7 @@ from shutil import disk_usage
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS
-from restkeeper.storage.base import SCAN, Opening, Store, Transaction, spool
+from restkeeper.storage.base import SCAN, LockPlan, Opening, Store, Transaction, spool
 from restkeeper.storage.errors import EpochMissing, StoreDamaged, StoreFailing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
@@ -222,13 +222,14 @@ class SqliteStore(Store):
                 self._damage = failure.detail
             raise failure from error
 
-    def write(
+    def _write(
         self,
         work: Callable[[Transaction], T],
+        plan: LockPlan | None,
         *,
-        wait: bool = True,
-        use_reserve: bool = False,
-        deadline: float | None = None,
+        wait: bool,
+        use_reserve: bool,
+        deadline: float | None,
     ) -> T:
         if not use_reserve and self._clock.monotonic() >= self._roomy_until:
             self._require_space()

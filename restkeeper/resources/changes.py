@@ -185,6 +185,13 @@ class Unit:
             self._tried.append(changed)
         return changed
 
+    def apply(self, stored: StoredView, before: Record | None, after: Record | None) -> Record:
+        """Write an item as functions of the service leave it; return it as it is, or last was. Raises as `put`."""
+        change = self.changed(stored, before, after, limits=self.hooks.limits)
+        if change.after is not before:
+            self.put(change)
+        return change.record
+
     def put(self, change: Change) -> None:
         """Check a change, write it, and do what follows it. Raises as `write`, and what `Hooks` raise."""
         self.hooks.check(self, change)

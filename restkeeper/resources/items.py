@@ -95,21 +95,21 @@ class ServedCollection:
 
 
 class CollectionReader:
-    """What one call reads of a collection. `view` is how its caller sees the items."""
+    """A collection as one call reads and writes it. `view` is how its caller sees the items."""
 
-    def __init__(self, of: ServedCollection, call: Call) -> None:
-        self.of = of
+    def __init__(self, served: ServedCollection, call: Call) -> None:
+        self.served = served
         self.call, self.caller = call, call.caller
-        self.view = of.views.of(call.caller)
+        self.view = served.views.of(call.caller)
 
     def parse(self, args: Arguments) -> ListRequest:
         """The list that the parameters request. Raises InvalidQuery."""
-        of, related = self.of, self.of.relations_for(self.caller) if "embed" in args else ()
+        of, related = self.served, self.served.relations_for(self.caller) if "embed" in args else ()
         return parse(args, self.view.queryable, of.page_limit, of.page_limit_max, related, of.order)
 
     def parse_item(self, args: Arguments) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
         """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
-        related = self.of.relations_for(self.caller) if "embed" in args else ()
+        related = self.served.relations_for(self.caller) if "embed" in args else ()
         return parse_item(args, self.view.queryable, related)
 
     def owners(self) -> tuple[str, ...] | None:
@@ -119,24 +119,24 @@ class CollectionReader:
     def query(self, requested: ListRequest, also: Iterable[Filter] = ()) -> Query:
         """The query of the store for a list, of the items that `also` these filters select."""
         query = self.view.query(requested.query)
-        sort = query.sort or self.of.resource.order
+        sort = query.sort or self.served.resource.order
         return query._replace(filters=(*query.filters, *also), sort=sort, owners=self.owners())
 
     def change_token(self) -> str:
         """The change token of the collection, as it was read with the credential, or now."""
-        found = self.call.find(self.of.store, self.of.name)
-        return found if isinstance(found, str) else self.of.store.change_token(self.of.name)
+        found = self.call.find(self.served.store, self.served.name)
+        return found if isinstance(found, str) else self.served.store.change_token(self.served.name)
 
     def find(self, id: str) -> Record:
         """An item, as it was read with the credential, or now.
 
         Raises NotFound, also for one that the caller must not know of.
         """
-        found = self.call.find(self.of.store, (self.of.name, self.of.resource.key(id)))
-        record = found if isinstance(found, Record) else self.of.stored.initial
+        found = self.call.find(self.served.store, (self.served.name, self.served.resource.key(id)))
+        record = found if isinstance(found, Record) else self.served.stored.initial
         if record is None:
             raise NotFound("there is no such item")
-        if self.of.resource.ownership is not Ownership.NONE:
+        if self.served.resource.ownership is not Ownership.NONE:
             self.view.access.require_sight(self.caller, record)
         return record
 
@@ -163,15 +163,15 @@ class CollectionReader:
         What the caller may not read is left out, and a reference to it stays an id. Collections are at the paths after
         the `prefix`. Raises as `with_related`.
         """
-        caller, relations = self.caller, self.of.relations
+        caller, relations = self.caller, self.served.relations
         parts = {name: relations[name] for name in names}
         parts = {name: each for name, each in parts.items() if caller.may(each.to.resource.scope("read"))}
-        self.call.shown = {self.of.name, *(each.to.name for each in parts.values())}
-        return with_related(caller, self.of, bodies, parts, fields, prefix)
+        self.call.shown = {self.served.name, *(each.to.name for each in parts.values())}
+        return with_related(caller, self.served, bodies, parts, fields, prefix)
 
     def first_page(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""
-        of = self.of
+        of = self.served
         query = Query(filters=filters, limit=of.page_limit, owners=self.owners(), sort=of.resource.order)
         return self.list_page(ListRequest(Query(), of.page_limit, order=of.order), query, "", transaction).tag
 
@@ -180,9 +180,9 @@ class CollectionReader:
     ) -> ListPage:
         """A page of a list. Raises InvalidQuery as `require_whole` and `embed`."""
         shown = query._replace(sort=(Sort("id"),), limit=1) if requested.is_count else query
-        page = (transaction or self.of.store).page(self.of.name, shown, self.of.page_bytes)
+        page = (transaction or self.served.store).page(self.served.name, shown, self.served.page_bytes)
         if transaction:
-            page = page._replace(change_token=transaction.change_token(self.of.name))
+            page = page._replace(change_token=transaction.change_token(self.served.name))
         require_whole(requested, page)
         tag = self.list_tag(page.change_token, requested.limit)  # first: not of a later moment than the bodies
         bodies = self.view.bodies(page)
@@ -202,12 +202,12 @@ class CollectionReader:
     def _groups(self, query: Query, total: int | None) -> bytes:
         """The values of the field that a query is sorted by, each with the number of its items."""
         few = total is not None and total <= MOST_COUNTED
-        groups = self.of.store.groups(self.of.name, query, MAX_VALUES + 1) if few else []
+        groups = self.served.store.groups(self.served.name, query, MAX_VALUES + 1) if few else []
         if not few or len(groups) > MAX_VALUES:
             detail = f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
             raise InvalidQuery(f"count {detail}", errors=[{"parameter": "count", "detail": detail}])
-        makes: Mapping[Kind, Callable[[Any], Any]] = {Kind.BOOLEAN: bool, Kind.SERIAL: self.of.resource.shown}
-        if make := makes.get(self.of.stored.collection.field(query.sort[0].field).kind):
+        makes: Mapping[Kind, Callable[[Any], Any]] = {Kind.BOOLEAN: bool, Kind.SERIAL: self.served.resource.shown}
+        if make := makes.get(self.served.stored.collection.field(query.sort[0].field).kind):
             groups = [(None if value is None else make(value), count) for value, count in groups]
         return exactjson.dumps([{"value": value, "count": count} for value, count in groups])
 
@@ -220,13 +220,13 @@ class CollectionReader:
             return page.total
         if not page.more and (page.bodies or not query.offset):  # all up to the last one are known
             return query.offset + len(page.bodies)
-        total = (transaction or self.of.store).count(self.of.name, query, most=MOST_COUNTED + 1)
+        total = (transaction or self.served.store).count(self.served.name, query, most=MOST_COUNTED + 1)
         known = query.offset + len(page.bodies) if page.bodies else 0  # some may have been deleted since
         return max(total, known) if total <= MOST_COUNTED else None
 
     def list_tag(self, change_token: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
-        return f"{change_token}-{self.view.fingerprint}{self.of.steps}-{limit}-{self.of.page_bytes}"
+        return f"{change_token}-{self.view.fingerprint}{self.served.steps}-{limit}-{self.served.page_bytes}"
 
 
 def require_whole(requested: ListRequest, page: Page) -> None:

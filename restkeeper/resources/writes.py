@@ -71,33 +71,33 @@ class CommandUnit(Unit):
             return self._act(to, command, command.action, before)
         assert before is not None  # noqa: S101 - all other commands have an id
         if command.kind == "delete":
-            with as_conflict(to.of.name):  # there is no body that a function could refuse
-                self.store(to, before, None)
+            with as_conflict(to.served.name):  # there is no body that a function could refuse
+                self.write_item(to, before, None)
             return Answer(to.view.body(before))
         if command.owner not in (None, before.owner):
             raise Conflict("this item exists, and the `owner` in the query cannot change its owner")
-        rights, sent = to.of.rights, command.body
+        rights, sent = to.served.rights, command.body
         if rights:
             rights.require_owner(to.caller, to.view, sent, before)
         change = to.view.merge if command.kind == "merge" else to.view.replace
         after = change(before, sent, now=self.now(), limits=self.hooks.limits)
         if rights and after is not before:
             rights.require_values(to.caller, to.view, sent, before, after)
-        return to.answer(self.store(to, before, after))
+        return to.answer(self.write_item(to, before, after))
 
     def create(self, to: CollectionReader, commands: Sequence[Command], new: list[Record]) -> list[Record]:
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
         if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
-        records = self.numbered(to.of.stored, new, [each.body for each in commands])
-        for n in in_turns([*range(len(records))], to.of.clock, self.transaction.turn_seconds):
+        records = self.numbered(to.served.stored, new, [each.body for each in commands])
+        for n in in_turns([*range(len(records))], to.served.clock, self.transaction.turn_seconds):
             self.command = commands[n]
-            records[n] = self.store(to, None, records[n])
-        last = (self.changes[to.of.name, record.id] for record in records)
+            records[n] = self.write_item(to, None, records[n])
+        last = (self.changes[to.served.name, record.id] for record in records)
         present = [change.after for change in last if change.after]  # as functions have left them
         if len(present) < len(records):  # all are created, or none
             detail = "one of these items deletes another one when it is created: send them separately"
-            raise Conflict(f"{to.of.name}: {detail}")
+            raise Conflict(f"{to.served.name}: {detail}")
         return present
 
     def _act(self, to: CollectionReader, command: Command, action: Action, before: Record | None) -> Answer:
@@ -109,17 +109,14 @@ class CommandUnit(Unit):
         more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
         if before is None:
             return Answer(returned_json(action.function, invoke(items, action.function, *more)))
-        after = changed_record(items, action.function, to.of.stored, before, *more)
-        with as_conflict(to.of.name):
-            return to.answer(self.store(to, before, after))
+        after = changed_record(items, action.function, to.served.stored, before, *more)
+        with as_conflict(to.served.name):
+            return to.answer(self.write_item(to, before, after))
 
-    def store(self, to: CollectionReader, before: Record | None, after: Record | None) -> Record:
+    def write_item(self, to: CollectionReader, before: Record | None, after: Record | None) -> Record:
         """Write an item, and return it as it is, or last was. Raises ValidationFailed with the fields of callers."""
         try:
-            change = self.changed(to.of.stored, before, after, limits=self.hooks.limits)
-            if change.after is not before:
-                self.put(change)
-            return change.record
+            return self.apply(to.served.stored, before, after)
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
             error.members["errors"] = [*map(to.view.known_fault, faults)]
@@ -127,9 +124,9 @@ class CommandUnit(Unit):
 
     def read_to_change(self, to: CollectionReader, command: Command) -> Record | None:
         """An item that the caller may change, locked; None where an upsert creates it."""
-        conditions, must_say = command.conditions, to.of.config.require_if_match
+        conditions, must_say = command.conditions, to.served.config.require_if_match
         try:
-            record = to.of.stored.read(self.transaction, command.id)
+            record = to.served.stored.read(self.transaction, command.id)
             to.view.access.require_change(self.call.caller, record)
         except (NotFound, RecordNotFound):
             if command.kind != "upsert":
@@ -142,17 +139,17 @@ class CommandUnit(Unit):
 
     def require_list(self, to: CollectionReader, conditions: Conditions) -> None:
         """Raises PreconditionFailed unless the list, by its first page, matches the conditions."""
-        change_token = self.transaction.change_token(to.of.name)  # which locks the collection
+        change_token = self.transaction.change_token(to.served.name)  # which locks the collection
         is_own = to.owners() is not None
         tag = to.first_page(self.transaction, conditions.of) if is_own else None
-        conditions.require(tag or to.list_tag(change_token, to.of.page_limit))
+        conditions.require(tag or to.list_tag(change_token, to.served.page_limit))
 
 
 class Execution:
-    """What a request does with the items of some `collections`, at most once, in one transaction with its response.
+    """What a request does with the items of some `collections`, in one transaction with its response.
 
-    The store can do it again, so it has no other effects: `unit` is that of the last attempt. With `use_reserve` it is
-    done also on a disk that is almost full. The collections that it is known to change are `locked` first. A `large`
+    The store can begin it again, so it has no other effects: `unit` is that of the last attempt. With `use_reserve` it
+    is done also on a disk that is almost full. The collections that it is known to change are `locked` first. A `large`
     one waits for its turn before its bodies are loaded.
     """
 
@@ -285,7 +282,7 @@ class Commands(Execution):
         self.use_reserve = commands[0].kind == "delete"  # which makes room
 
     def load(self) -> Answer | None:
-        to, of = self._to, self._to.of
+        to, of = self._to, self._to.served
         if self._ahead:
             self._commands = self._ahead(self._commands)
         first = self._commands[0]
@@ -323,15 +320,15 @@ def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
 def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: bool = False) -> list[Record]:
     """New items, which are not stored yet; of those of an array the faults of all are raised, in their places."""
     records, faults, references, owner = list[Record](), list[JsonObject](), 0, commands[0].owner
-    names, stored = to.view.names_of(to.of.stored.revision.owner), to.of.stored
-    rights, hooks = to.of.rights, to.of.hooks
+    names, stored = to.view.names_of(to.served.stored.revision.owner), to.served.stored
+    rights, hooks = to.served.rights, to.served.hooks
     if owner is not None and (known := next((name for each in commands for name in names if name in each.body), "")):
         raise owner_fault(f"is {known} in the item, too: send one of them")
-    if owner is None and to.of.resource.ownership is not Ownership.NONE:
+    if owner is None and to.served.resource.ownership is not Ownership.NONE:
         owner = to.view.access.owner_of_new(to.caller)
-    for command in in_turns(commands, to.of.clock):
+    for command in in_turns(commands, to.served.clock):
         try:
-            id, now, sent = stored.new_id(hooks.new_id), rfc3339(to.of.clock.time()), command.body
+            id, now, sent = stored.new_id(hooks.new_id), rfc3339(to.served.clock.time()), command.body
             if rights:
                 rights.require_owner(to.caller, to.view, sent, None)
             record = to.view.create(sent, id=id, now=now, limits=hooks.limits, owner=owner)
@@ -355,7 +352,7 @@ def as_creation(to: CollectionReader, command: Command) -> Command:
 
     Its conditions were those of the item, and have been compared.
     """
-    resource, sent = to.of.resource, command.body
+    resource, sent = to.served.resource, command.body
     if not command.id:
         return command
     command = command._replace(kind="create", conditions=NONE)
@@ -374,9 +371,9 @@ def require_new_owner(to: CollectionReader, args: Arguments) -> None:
     """
     if len(args[OWNER_QUERY]) > 1:
         raise owner_fault("is given more than once")
-    if to.of.resource.ownership is Ownership.NONE:
+    if to.served.resource.ownership is Ownership.NONE:
         raise owner_fault(OWNER_UNUSED)
-    stored = to.of.stored
+    stored = to.served.stored
     if scope := stored.of(to.caller).locked.get(stored.revision.owner):
         raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
     if name := to.view.owner_field:

@@ -179,7 +179,7 @@ class SavedFile:
         elif after:
             unit.use_ids(stored, [after.id])
         if after is not before:
-            unit.put(unit.changed(stored, before, after))
+            unit.apply(stored, before, after)
 
     def _note(self, _: Unit, change: Change) -> None:
         key = change.stored.name, change.record.id

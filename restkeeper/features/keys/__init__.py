@@ -217,7 +217,7 @@ def store_key(keys: StoredView, unit: Unit, before: Record | None, record: Recor
     """Store a new key, or one that was renewed, with its credential."""
     key = exactjson.loads(record.body)
     credential = Credential(digest_of(secret), tuple(key["scopes"]), key["expires_at"], key["owners"])
-    unit.put(unit.changed(keys, before, record))
+    unit.apply(keys, before, record)
     unit.put_record(CREDENTIALS.name, credential.record(record.id), is_new=before is None)
 
 
@@ -231,7 +231,7 @@ def renewed_key(keys: StoredView, record: Record, now: str) -> tuple[Record, str
 
 def revoke_key(keys: StoredView, id: str, unit: Unit) -> None:
     """Make a key void. Raises RecordNotFound."""
-    unit.put(unit.changed(keys, unit.transaction.read(KEYS.name, id), None))
+    unit.apply(keys, unit.transaction.read(KEYS.name, id), None)
     unit.remove_record(CREDENTIALS.name, id)
 
 

@@ -207,7 +207,7 @@ class WebhookHandlers(SecretItemHandlers):
         """Create one. Only this response has its secret."""
 
         def insert(unit: Unit, before: Record | None, record: Record, secret: str) -> None:
-            unit.put(unit.changed(self._webhooks, before, record))
+            unit.apply(self._webhooks, before, record)
             unit.transaction.subscribe(record.id, [Secret(secret)])
 
         return self.save_with_secret(self._make, insert)
@@ -221,7 +221,7 @@ class WebhookHandlers(SecretItemHandlers):
             now, transaction = self.items.clock.time(), unit.transaction
             newest, *older = transaction.secrets(record.id)
             former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
-            unit.put(unit.changed(self._webhooks, before, record))
+            unit.apply(self._webhooks, before, record)
             transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
 
         return self.save_with_secret(
@@ -322,7 +322,7 @@ class WebhookHandlers(SecretItemHandlers):
             is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version", "scopes"))
             if after is not before and (is_changed or now["status"] == "active"):
                 require_none(self._faults(now, pinned=was["api_version"]))
-            unit.store(to, before, after)
+            unit.write_item(to, before, after)
             if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it
                 unit.transaction.resume(id, self.items.clock.time())  # deliveries that wait are sent at once
             return to.answer(after)

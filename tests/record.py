@@ -36,6 +36,7 @@ from unittest import mock
 from restkeeper import Config, create_app
 from restkeeper.features import idempotency
 from restkeeper.service import service_of
+from restkeeper.storage.postgresql.session import Session
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.issuer import token, trusted
@@ -679,6 +680,16 @@ class Recorder:
         return self._named[text]
 
 
+def unprepared(session: Session, prepare: Callable[[Session], None] = Session.prepare) -> None:
+    """`Session.prepare` for a connection that prepares no statement.
+
+    The driver does so when a connection sends one for the fifth time, in a round trip more. Which request that is
+    depends on the number of connections, which depends on chance, and on each use of them before.
+    """
+    session.prepare_threshold = None
+    prepare(session)
+
+
 def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
     """The responses to the requests, in order."""
     logging.disable()  # a function of the service that sets what cannot be stored is a 500 with a traceback
@@ -693,6 +704,7 @@ def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
         mock.patch("time.time_ns", lambda: int(clock.now * 1e9)),
         mock.patch("secrets.token_hex", lambda size=16: draw(size).hex()),
         mock.patch.object(idempotency, "SWEEP_ONE_IN", 512),  # never: which keys sweep depends on ids
+        mock.patch.object(Session, "prepare", unprepared),
         TemporaryDirectory() as folder,
         ExitStack() as stack,
     ):

@@ -2,7 +2,8 @@
 
 `python -m tests.record --against COMMIT` makes the requests with the engine of a commit and with the present one, and
 prints what differs. `--write FOLDER` stores the responses, and `--compare FOLDER` compares with stored ones: status,
-header fields, body, and on PostgreSQL the number of round trips.
+header fields, body, and on PostgreSQL the number of round trips. `--faults` plants each fault of `tests/planted.toml`
+in the present engine, and prints the number of the first request that shows it.
 
 A random script makes the requests. It does not depend on responses: in it `@parts7@` is the id, and `@parts7.2@` the
 third id, of the response to request 7, or of a former part if there is none; `@tag7@` is its ETag, `@date7@` its
@@ -17,12 +18,15 @@ import logging
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from hashlib import blake2b
@@ -45,6 +49,8 @@ from tests.postgresql_server import PostgresServer
 from tests.shapes import RESOURCES, VERSIONS
 
 ROOT = Path(__file__).parent.parent
+ENGINE = ROOT / "restkeeper"
+PLANTED = ROOT / "tests" / "planted.toml"
 SEED = 1
 REQUESTS = 20_000
 STORES = ("sqlite", "postgresql")
@@ -130,6 +136,7 @@ class Script:
             (12, self._again),
             (3, self._repeat),
             (5, self._family),
+            (2, self._own_job),
             (2, self._mistake),
         ]
         weights, makers = zip(*kinds, strict=True)
@@ -189,6 +196,7 @@ class Script:
             return self._one(self._id(of.to), self._id(of.to), *null)
         named: dict[str, list[Any]] = {
             "sku": [f"S-{number}"],
+            "ticket": [f"T-{number % 100}"],
             "title": [f"Title {number * self._one(1, 2)}"],
             "grams": [5, None],
             "note": [self._name()],
@@ -273,6 +281,7 @@ class Script:
         body: Any = self._body(name)
         if self._may(0.1):
             body = [self._body(name) for _ in range(self._random.randrange(1, 5))]
+            body += body[:1] if self._may(0.2) else []
             for index in range(len(body)):
                 self._made_here(name, index=index)
         else:
@@ -314,7 +323,8 @@ class Script:
             if isinstance(value, dict):
                 field, value = f"{field}.product", value["product"]
         text = value if isinstance(value, str) else json.dumps(value)
-        if field in ("price", "score", "weight") and self._may(0.3):  # more digits than a double has
+        is_long = field in ("price", "score", "weight") and self._may(0.3)
+        if is_long:  # more digits than a double has
             text = f"{self._one(1, 9)}.50000000000000000000001"
         operators = "gte lt gt lte ne in nin like starts ends".split()
         operator = self._one("", "", "", *(f"[{each}]" for each in operators))
@@ -324,6 +334,7 @@ class Script:
             text = ",".join([text, *(str(other) for same, other in map(self._field, [name] * 8) if same == field)])
         if not operator and self._may(0.1):  # any of two values
             text += f"&{field}={self._one('active', 'lamp', 'Desk 7', '5', 'true')}"
+        operator = operator or ("[lt]" if is_long else "")
         return f"{field}{operator}={text.replace('+', '%2B')}"
 
     def _list(self) -> Request:
@@ -354,6 +365,8 @@ class Script:
             )
             if self._may(probability)
         ]
+        if any(each.startswith("count=") for each in parts) and len(self.requests) % 4:  # else most are refused
+            parts = [each for each in parts if not each.startswith(("sort=", "limit=", "offset=", "fields=", "embed="))]
         if self._may(0.08):
             old = ("_page=1&_limit=2", "_sort=name&_order=desc", "price_gte=5", "_start=1&_end=3", "range=[0,1]")
             parts = [self._one(*old)]
@@ -457,10 +470,18 @@ class Script:
         ]
         change: list[dict[str, Any]] = [
             {"method": "PATCH", "path": "/products/$p", "body": {"weight": self._one("1.5", 2)}},
+            {"method": "PATCH", "path": "/products/$p", "body": {"sku": f"S-{self._random.randrange(1000)}"}},
             {"method": "PATCH", "path": "/orders/$o", "body": {"remark": self._name()}},
             {"method": "POST", "path": "/orders/$q/pay", "body": {"method": "cash"}},
             {"method": "DELETE", "path": "/orders/$o"},
         ]
+        gone: list[dict[str, Any]] = [
+            {"method": "POST", "path": "/products", "body": {"name": self._name()}, "name": "r"},
+            *({"method": "POST", "path": "/products/$r/jobs", "body": {"title": "Sell"}, "name": n} for n in "st"),
+            {"method": "DELETE", "path": "/products/$r"},
+            *({"method": "PATCH", "path": f"/jobs/${n}", "body": {}} for n in "st"),
+        ]
+        create += gone if self._may(0.3) else []
         read = [
             n for n in self._read[-12:] if self.requests[n].path.count("/") == 2 and "?" not in self.requests[n].path
         ]
@@ -473,6 +494,12 @@ class Script:
         if number_read := [each for each in operations if "if_match" in each]:
             caller = self.requests[int(re.findall(r"\d+", number_read[0]["if_match"])[0])].caller
         return Request(caller, "POST", f"{self._one('/api/v1', '/api/v2')}/batch", {"operations": operations}, {})
+
+    def _own_job(self) -> Request:
+        """A job with an id of its caller, which an admin has graded at times; others may have its ticket."""
+        job = {"title": "Sell", "owner": "ada", "ticket": self._one(None, f"T-{self._random.randrange(60)}")}
+        caller, more = self._one(("admin", {"grade": 5}), ("ada", {}))
+        return Request(caller, "PUT", f"/jobs/own-{self._random.randrange(40)}", job | more, {})
 
     def _replay(self) -> Request:
         if not self._posts:
@@ -489,7 +516,7 @@ class Script:
                 path = request.path.removeprefix("/api/v1")
                 return request._replace(path=path if path != request.path else "/api/v1" + path)
             case "query":
-                return request._replace(path=request.path.partition("?")[0] + "?owner=ada")
+                return request._replace(path=request.path.partition("?")[0] + self._one("?owner=ada", "?again=1"))
         return request
 
     def _again(self) -> Request:
@@ -575,6 +602,13 @@ class Script:
             ("GET", "/problems/edit-conflict", None),
         )
         return Request(self._caller(), method, path, body, {})
+
+
+class RecordedClock(SetClock):
+    """Each sleep takes 10 ms or more: what waits for the end of five seconds does so some hundred times."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(max(seconds, 0.01))
 
 
 class Recorder:
@@ -690,10 +724,10 @@ def unprepared(session: Session, prepare: Callable[[Session], None] = Session.pr
     prepare(session)
 
 
-def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
-    """The responses to the requests, in order."""
+def responses(requests: list[Request], store: str) -> Iterator[dict[str, Any]]:
+    """The responses to the requests, in order; each is made when it is asked for."""
     logging.disable()  # a function of the service that sets what cannot be stored is a 500 with a traceback
-    numbers, clock = count(4, 4), SetClock(FIRST)  # an id leaves out the last two bits
+    numbers, clock = count(4, 4), RecordedClock(FIRST)  # an id leaves out the last two bits
 
     def draw(size: int) -> bytes:
         """In place of random bytes: so ids are the same in each run, and those of one millisecond have an order."""
@@ -713,7 +747,8 @@ def record(requests: list[Request], store: str) -> list[dict[str, Any]]:
             wire = stack.enter_context(counted(stack.enter_context(PostgresServer()).create_database()))
         made = Recorder(clock, wire.url if wire else f"sqlite:///{folder}/record.db", Path(folder), wire)
         stack.callback(made.app.extensions["restkeeper"].store.close)
-        return [made.respond(number, request) for number, request in enumerate(requests)]
+        for number, request in enumerate(requests):
+            yield made.respond(number, request)
 
 
 def digest(requests: list[Request]) -> str:
@@ -725,7 +760,7 @@ def write(folder: Path, stores: list[str], requests: list[Request]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for store in stores:
         with gzip.open(folder / f"{store}.json.gz", "wt", encoding="utf-8", compresslevel=3) as file:
-            json.dump({"script": digest(requests), "responses": record(requests, store)}, file)
+            json.dump({"script": digest(requests), "responses": [*responses(requests, store)]}, file)
 
 
 def read(folder: Path, store: str, requests: list[Request]) -> list[dict[str, Any]]:
@@ -753,7 +788,7 @@ def compare(folder: Path, stores: list[str], requests: list[Request], shown: int
     """Print what differs from the responses in a folder. Returns how many do."""
     total = 0
     for store in stores:
-        present = record(requests, store)
+        present = [*responses(requests, store)]
         different = [*differences(read(folder, store, requests), present)]
         statuses = Counter(response["status"] for response in present)
         print(f"{store}: {len(different)} of {len(present)} responses differ; statuses {dict(statuses.most_common())}")
@@ -769,14 +804,50 @@ def compare(folder: Path, stores: list[str], requests: list[Request], shown: int
     return total
 
 
+def first_difference(folder: Path, store: str, requests: list[Request]) -> str:
+    """The number of the first request whose response differs from that in a folder; empty if there is none."""
+    pairs = zip(read(folder, store, requests), responses(requests, store), strict=True)
+    return next((str(number) for number, (one, other) in enumerate(pairs) if one != other), "")
+
+
+def find_faults(folder: Path, stores: list[str], arguments: list[str]) -> int:
+    """Print for each planted fault the first request that shows it. Returns how many none shows.
+
+    The folder has the responses of the engine without a fault.
+    """
+    faults = tomllib.loads(PLANTED.read_text(encoding="utf-8"))
+    faults = {name: each for name, each in faults.items() if each.get("store", STORES[0]) in stores}
+
+    def find(fault: dict[str, str]) -> str:
+        with TemporaryDirectory() as planted:
+            engine = Path(planted, ENGINE.name)
+            shutil.copytree(ENGINE, engine, ignore=shutil.ignore_patterns("__pycache__"))
+            text = (engine / fault["file"]).read_text(encoding="utf-8").replace(fault["text"], fault["by"])
+            (engine / fault["file"]).write_text(text, encoding="utf-8")
+            store = f"--store={fault.get('store', STORES[0])}"
+            return run_with(planted, "--first", str(folder), store, *arguments).strip()
+
+    missed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for name, found in zip(faults, pool.map(find, faults.values()), strict=True):
+            print(f"{found or 'not found':>9}  {name}", flush=True)
+            missed += not found
+    return missed
+
+
+def run_with(engine: str, *arguments: str) -> str:
+    """What the present script prints with the engine in a folder."""
+    command, environment = [sys.executable, "-m", "tests.record", *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=engine, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
+
+
 def record_commit(commit: str, folder: Path, arguments: list[str]) -> None:
     """Store the responses of the engine of a commit, with the present script."""
     packed = subprocess.run(("git", "archive", commit, "restkeeper"), cwd=ROOT, check=True, capture_output=True).stdout
     with TemporaryDirectory() as former:
         with tarfile.open(fileobj=BytesIO(packed)) as archive:
             archive.extractall(former, filter="data")
-        command = [sys.executable, "-m", "tests.record", "--write", str(folder), *arguments]
-        subprocess.run(command, cwd=former, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        run_with(former, "--write", str(folder), *arguments)
 
 
 def main() -> None:
@@ -785,6 +856,8 @@ def main() -> None:
     todo.add_argument("--against", metavar="COMMIT")
     todo.add_argument("--write", metavar="FOLDER", type=Path)
     todo.add_argument("--compare", metavar="FOLDER", type=Path)
+    todo.add_argument("--faults", action="store_true")
+    todo.add_argument("--first", metavar="FOLDER", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--store", choices=STORES, action="append")
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--seed", type=int, default=SEED)
@@ -797,12 +870,17 @@ def main() -> None:
         write(options.write, stores, requests)
     elif options.compare:
         sys.exit(compare(options.compare, stores, requests) > 0)
+    elif options.first:
+        print(first_difference(options.first, *stores, requests))
     else:
-        with TemporaryDirectory() as folder:
-            chosen = [f"--store={store}" for store in stores]
-            chosen += [f"--requests={options.requests}", f"--seed={options.seed}"]
-            record_commit(options.against, Path(folder), chosen)
-            sys.exit(compare(Path(folder), stores, requests) > 0)
+        chosen = [f"--requests={options.requests}", f"--seed={options.seed}"]
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            if options.faults:
+                write(folder, stores, requests)
+                sys.exit(find_faults(folder, stores, chosen) > 0)
+            record_commit(options.against, folder, [*chosen, *(f"--store={store}" for store in stores)])
+            sys.exit(compare(folder, stores, requests) > 0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Ten collections with each kind of field, id, reference, owner, function and version that a service can declare."""
 
+from datetime import date
 from typing import Any
 
 from marshmallow import INCLUDE, Schema, fields
@@ -8,6 +9,7 @@ from restkeeper import (
     Add,
     Conflict,
     Convert,
+    Deprecation,
     Email,
     Index,
     IntegerReference,
@@ -122,6 +124,7 @@ class JobSchema(ItemSchema):
     product = Reference("products", on_delete="null", allow_none=True, load_default=None)
     owner = Owner(to="people")
     grade = Whole(0, 10, load_default=0, writable_by="jobs:grade")
+    ticket = Text(1, 20, allow_none=True, load_default=None)
 
 
 class SettingsSchema(ItemSchema):
@@ -184,14 +187,21 @@ ORDERS = Resource(
         2: [Rename("note", "remark"), Add("gift", False), Remove("channel", Text(0, 20, load_default="web"))],
     },
 )
-JOBS = Resource("jobs", "job", JobSchema, ownership=Ownership.CHANGES, ids="client")
+JOBS = Resource(
+    *("jobs", "job", JobSchema),
+    ownership=Ownership.CHANGES,
+    ids="client",
+    indexes=(Index("ticket", unique=True),),
+)
 SETTINGS = Resource("settings", "settings", SettingsSchema, singleton=True)
 POSTS = Resource("posts", "post", PostSchema, ids="client-integer", undeclared=True)
 LOGS = Resource("logs", "log", LogSchema, methods=("GET",), sort="-created_at")
 NOTES = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL)
 RESOURCES = (PEOPLE, BRANDS, PRODUCTS, PARTS, ORDERS, JOBS, SETTINGS, POSTS, LOGS, NOTES)
 VERSIONS = Versions(
-    Version("v1", successor="v2", revisions={"orders": 1, "products": 1}), Version("v2"), unversioned="v2"
+    *(Version("v1", successor="v2", revisions={"orders": 1, "products": 1}), Version("v2")),
+    unversioned="v2",
+    deprecations=[Deprecation(version="v1", field="orders.channel", since=date(2026, 1, 1), sunset=date(2100, 1, 1))],
 )
 
 

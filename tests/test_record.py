@@ -4,10 +4,11 @@ import gzip
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from tests.live import ROOT
-from tests.record import Script
+from tests.record import ENGINE, PLANTED, Script
 
 REQUESTS = 400
 
@@ -29,3 +30,12 @@ def test_a_recording_finds_a_response_that_differs(tmp_path: Path) -> None:
     other = run("--compare", str(tmp_path))
     assert other.returncode == 1 and f"1 of {REQUESTS} responses differ" in other.stdout, other.stdout
     assert "status: 999" in other.stdout and Script().write(REQUESTS)[100].path in other.stdout
+
+
+def test_each_planted_fault_has_its_place() -> None:
+    """The text that it replaces is in its file, once: else a recording would be without this fault."""
+    faults = tomllib.loads(PLANTED.read_text(encoding="utf-8"))
+    assert len(faults) >= 30
+    for name, each in faults.items():
+        found = (ENGINE / each["file"]).read_text(encoding="utf-8").count(each["text"])
+        assert found == 1 and each["by"] != each["text"], (name, found)

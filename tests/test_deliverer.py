@@ -224,37 +224,6 @@ def test_retries_follow_the_schedule(shop: Shop) -> None:
     assert shop.worker.deliver_once() == 0
 
 
-@pytest.mark.parametrize("starts_again", [False, True])
-def test_a_retry_waits_for_its_own_step_after_the_clock_went_back(shop: Shop, starts_again: bool) -> None:
-    """By an hour, while the worker runs or before it starts; so do the later events of the item."""
-    webhook, url = shop.subscribe(), "https://a.example/"
-    made = shop.make()
-    shop.endpoints.responses[url] = BROKEN
-    assert shop.worker.deliver_once() == 1
-    shop.client.patch(f"/products/{made['id']}", json={"name": "Desk lamp"})
-    shop.clock.now -= 3600
-    with closing(shop.another_worker()) as other:
-        worker = other if starts_again else shop.worker
-        assert worker.deliver_once() == 0
-        _, entry = shop.log(webhook)
-        assert entry["next_attempt_at"] == rfc3339(shop.clock.now + RETRIES[0])
-        shop.clock.now += RETRIES[0]
-        shop.endpoints.responses[url] = OK
-        assert worker.deliver_once() == worker.deliver_once() == 1
-    assert shop.endpoints.names() == ["Lamp", "Lamp", "Desk lamp"]
-
-
-def test_an_event_that_was_due_when_the_clock_went_back_is_sent(shop: Shop) -> None:
-    """One that had waited for another of its item, as one without an attempt."""
-    shop.subscribe()
-    made = shop.make()
-    shop.client.patch(f"/products/{made['id']}", json={"name": "Desk lamp"})
-    assert shop.worker.deliver_once() == 1
-    shop.clock.now -= 3600
-    assert shop.worker.deliver_once() + shop.worker.deliver_once() == 1
-    assert shop.endpoints.names() == ["Lamp", "Desk lamp"]
-
-
 def test_a_disabled_webhook_is_an_event(shop: Shop) -> None:
     """410 disables the webhook at once; the event with the reason is in the feed and sent to other webhooks."""
     gone = shop.subscribe()

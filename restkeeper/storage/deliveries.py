@@ -113,16 +113,6 @@ WHERE id IN (SELECT id FROM deliveries WHERE webhook = :webhook AND {stuck} {{fo
     for stuck in _STUCK
 )
 
-# What waits for longer than its own step, which began when it was attempted, or due.
-_BRING_FORWARD = """\
-UPDATE deliveries SET
-    due = :now + due - coalesce(attempted, due),
-    attempted = attempted - attempted + :now
-WHERE id IN (
-    SELECT id FROM deliveries
-    WHERE webhook = :webhook AND due > :now AND NOT leased AND coalesce(attempted, due) > :now {for_update_of_free}
-)"""
-
 _SETTLE = """\
 UPDATE deliveries SET
     state = :state,
@@ -371,10 +361,6 @@ class Deliveries(ABC):
     def _free(self, webhook: str, now: float) -> None:
         for statement in _FREE:
             self._database.change(statement, {"webhook": webhook, "now": now, **_LONGEST})
-
-    def bring_forward(self, webhook: str, now: float) -> None:
-        """After the clock went back: let no delivery wait for longer than its own step."""
-        self._database.change(_BRING_FORWARD, {"webhook": webhook, "now": now})
 
     def settle(self, attempt: Attempt) -> bool:
         """Store the result of an attempt. Returns False if the lease had ended, and stores nothing.

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from math import inf
 from threading import Event as Flag
 from typing import NamedTuple
 
@@ -91,7 +90,6 @@ class Deliverer:
         self._active: list[str] = []
         self._is_former = False  # whether an event was of a later revision than this program's
         self._change_token = ""  # of the webhooks, for `_active`
-        self._latest = inf  # time that a round has seen; or not known yet
 
     def deliver_once(self) -> int:
         """Send one batch of due deliveries, store the results, and return their number.
@@ -154,19 +152,15 @@ class Deliverer:
         now, tried = self.now(), self._tried
         self._is_former = self._is_former and bool(self.store.differing())
         waiting = [] if settle_only or self._is_former else self._waiting(now)
-        went_back = now < self._latest and not settle_only and bool(self._active)
-        if not (tried or waiting or went_back):
-            self._latest = now
+        if not (tried or waiting):
             return 0, 0, 0
 
         def work(transaction: Transaction) -> tuple[list[_Job], int]:
             self._settle(transaction, tried, now)
-            for webhook in self._active if went_back else ():
-                transaction.bring_forward(webhook, now)
             return self._lease(transaction, waiting, now)
 
         jobs, queued = self.store.write(work, use_reserve=True)  # deliveries must work on a full disk
-        self._tried, self._latest = [], now
+        self._tried = []
         for job in jobs:
             self._start(job)
         return len(tried), queued, len(jobs)

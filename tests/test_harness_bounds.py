@@ -255,8 +255,6 @@ def test_the_requests_that_are_shown_are_limited(monkeypatch: pytest.MonkeyPatch
             api.assert_requested("POST", "/products", times=3)
         with pytest.raises(AssertionError, match="its content is too long to be compared"):
             api.assert_requested("POST", "/products", json={"name": "a"})
-        with pytest.raises(AssertionError, match="; only the requests from number 3 on are kept"):
-            api.assert_order(*[("POST", "/products")] * 4)
         api.assert_requested("POST", "/products", headers={"X-A": "c*"})
         for size, parts in ((20_000, []), (20_001, ["body", "response"])):
             api.faults.respond("*", "/*", 200, text="c" * size, times=1)

@@ -3,7 +3,7 @@
 import copy
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from mimetypes import guess_type
@@ -140,20 +140,8 @@ class Space:
         objects have further members; `query` and `headers` are {name: value}, patterns with `*`, and None if there is
         none.
         """
-        self._assert("/assert_requested", {"method": method, "path": path, **expected})
-
-    def assert_order(self, *steps: Mapping[str, Any] | Sequence[Any], within: float = 0.0) -> None:
-        """Raises AssertionError unless there were these requests one after another, perhaps with others between.
-
-        Each step is ("POST", "/orders"), or with more that `assert_requested` takes: {"method": "POST", "json": {…}}.
-        """
-        sent = [
-            step if isinstance(step, Mapping) else dict(zip(("method", "path"), step, strict=True)) for step in steps
-        ]
-        self._assert("/assert_order", {"steps": sent, "within": within})
-
-    def _assert(self, path: str, expected: Any) -> None:
-        if message := self._send("POST", path, expected)["message"]:
+        wanted = {"method": method, "path": path, **expected}
+        if message := self._send("POST", "/assert_requested", wanted)["message"]:
             raise AssertionError(message)
 
     @property

@@ -3,7 +3,6 @@
 import re
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from marshmallow.validate import Length, OneOf, Range, Regexp
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.faults import KINDS, RESPONSES, STUB, Declared
-from restkeeper.features.harness.matching import count_requests, order_requests
+from restkeeper.features.harness.matching import count_requests
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import AT_ONCE, Space, Spaces
 from restkeeper.resources.call import PUBLIC
@@ -31,7 +30,6 @@ MOST_STATUSES = 1000  # of the next responses to deliveries
 MOST_CONTENT = 256 * 1024  # bytes, or characters, of a response that is declared
 MOST_FIELDS = 100  # of a header, or parameters of a query
 MOST_VALUE = 8190  # characters of a parameter
-MOST_STEPS = 100
 WHEN = ("when waited for", AT_ONCE)  # webhooks are sent
 OF_RESPONSES = {"status", "detail", "text", "json", "bytes", "content_type", "headers", "retry_after"}
 _SEED = 'Items by the name of their collection: `{"users": [{…}], "settings": {…}}`.'
@@ -47,7 +45,6 @@ _FIELD = Regexp(r"[\t -~\x80-\xff]{0,8190}\Z", error="takes at most 8,190 charac
 _KINDS = "\n".join(f"- `{name}`: {about}" for name, about in KINDS.items())
 _PATH = ("A path in any version, a pattern with `*`.", Regexp("^[/*]", error="must begin with / or *"))
 _PARTIAL = "Whether objects of a request's content may have further members."
-_WITHIN = "Seconds to wait until it is so."
 _CHANCE = Range(0, 1, min_inclusive=False, error="must be more than 0, and at most 1")
 _TIME = "must be a time with an offset, such as 2026-01-31T12:00:00Z"
 _OPTIONAL: dict[str, Any] = {"load_default": None, "allow_none": True}
@@ -251,25 +248,13 @@ class RequestSchema(Schema):
 
 
 class ExpectedSchema(_Wanted):
-    """A request that a test expects. A query in its path is a pattern with `*`."""
+    """Requests that a test expects: without a number, one or more. A query in the path is a pattern with `*`."""
 
     headers, query = _headers(attribute="request_headers"), _query(attribute="request_query")
     json = _json(attribute="request_json")
-
-
-class CountSchema(ExpectedSchema):
-    """Requests that a test expects: without a number, one or more."""
-
     times = _number(0, 10**6, "Exactly so many.", **_OPTIONAL)
     at_least, at_most = _number(0, 10**6, **_OPTIONAL), _number(0, 10**6, **_OPTIONAL)
-    within = _number(0, LONGEST_WAIT, _WITHIN, fields.Float, load_default=0.0)
-
-
-class OrderSchema(_Schema):
-    """Requests that a test expects one after another, perhaps with others between."""
-
-    steps = fields.List(fields.Nested(ExpectedSchema), required=True, validate=Length(1, MOST_STEPS))
-    within = _number(0, LONGEST_WAIT, _WITHIN, fields.Float, load_default=0.0)
+    within = _number(0, LONGEST_WAIT, "Seconds to wait until it is so.", fields.Float, load_default=0.0)
 
 
 class VerdictSchema(Schema):
@@ -328,7 +313,6 @@ class Control:
             ("/<id>/requests", "GET", self.list_requests),
             ("/<id>/requests", "DELETE", self.clear_requests),
             ("/<id>/assert_requested", "POST", self.assert_requested),
-            ("/<id>/assert_order", "POST", self.assert_order),
             ("/<id>/deliveries", "GET", self.list_deliveries),
             ("/<id>/responses", "PUT", self.set_responses),
         ):
@@ -444,25 +428,20 @@ class Control:
             space.clear_requests(instance)
         return {}
 
-    @takes(body=CountSchema)
+    @takes(body=ExpectedSchema)
     @returns(VerdictSchema, NotFound)
     def assert_requested(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
         """Say whether there were such requests, as soon as it is so."""
         times, least, most = (body.pop(name) for name in ("times", "at_least", "at_most"))
         least = (1 if most is None else 0) if least is None else least
         least, most = (least, most) if times is None else (times, times)
-        return self._verdict(id, body.pop("within"), count_requests, _expected(body, at_least=least, at_most=most))
-
-    @takes(body=OrderSchema)
-    @returns(VerdictSchema, NotFound)
-    def assert_order(self, id: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Say whether there were such requests one after another, as soon as it is so."""
-        return self._verdict(id, body["within"], order_requests, [*map(_expected, body["steps"])])
-
-    def _verdict(self, id: str, within: float, judge: Callable[..., dict[str, Any]], expected: Any) -> dict[str, Any]:
-        until = time.monotonic() + within
+        path, _, query = body["path"].partition("?")
+        until = time.monotonic() + body.pop("within")
+        wanted = SimpleNamespace(
+            **body | {"path": path, "query_text": query or "*", "at_least": least, "at_most": most}
+        )
         while True:
-            verdict = judge([*self._spaces.find(id).journal], expected)
+            verdict = count_requests([*self._spaces.find(id).journal], wanted)
             if verdict["message"] is None or time.monotonic() >= until:
                 return verdict
             time.sleep(LOOK_SECONDS)
@@ -484,9 +463,3 @@ class Control:
         space = self._spaces.find(id)
         with self._spaces.using(space):
             return space.catcher.respond(body["statuses"])
-
-
-def _expected(data: dict[str, Any], **more: Any) -> SimpleNamespace:
-    """What `matching` takes. A query in the path is a pattern, too."""
-    path, _, query = data["path"].partition("?")
-    return SimpleNamespace(**data | {"path": path, "query_text": query or "*"} | more)

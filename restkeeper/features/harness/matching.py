@@ -46,38 +46,17 @@ def count_requests(known: list[Any], wanted: Any) -> dict[str, Any]:
     numbers, least, most = [sent.number for sent in known if is_for(sent, wanted)], wanted.at_least, wanted.at_most
     message, count = None, len(numbers)
     if most is not None and known and known[0].number > 1:
-        message = f"how many is not known: {_since(known)}"
+        message = f"how many is not known: only the requests from number {known[0].number} on are kept"
     elif count < least or (most is not None and count > most):
         message = f"{_amount(least, most)} {wanted.method} {wanted.path} expected, and {count} found"
         message += "" if count else _nearest(known, wanted)
     return {"message": message, "numbers": numbers}
 
 
-def order_requests(known: list[Any], steps: list[Any]) -> dict[str, Any]:
-    """Whether the journal has a request for each step, in this order, perhaps with others between: as above."""
-    numbers, rest = list[int](), known
-    for step in steps:
-        if (at := next((at for at, sent in enumerate(rest) if is_for(sent, step)), None)) is None:
-            after = f" after number {numbers[-1]}" if numbers else ""
-            message = f"a {step.method} {step.path} expected{after}, and 0 found"
-            before = [sent.number for sent in known if is_for(sent, step)]
-            message += f"; number {before[-1]} came before" if before else _nearest(rest, step)
-            if known and known[0].number > 1:
-                message += f"; {_since(known)}"
-            return {"message": message, "numbers": numbers}
-        numbers.append(rest[at].number)
-        rest = rest[at + 1 :]
-    return {"message": None, "numbers": numbers}
-
-
 def _amount(least: int, most: int | None) -> str:
     if most is None:
         return "a" if least == 1 else f"at least {least}"
     return str(least) if least == most else f"{least} to {most}" if least else f"at most {most}"
-
-
-def _since(known: list[Any]) -> str:
-    return f"only the requests from number {known[0].number} on are kept"
 
 
 def _nearest(known: list[Any], wanted: Any) -> str:

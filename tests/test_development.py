@@ -146,7 +146,7 @@ def test_a_shell_has_items_each_call_a_transaction() -> None:
     assert "shell" in result.output
 
 
-def test_a_block_is_one_transaction() -> None:
+def test_a_function_is_one_transaction() -> None:
     """All of its changes are stored at its end, or none; what has failed inside of it ends it, also if it is caught."""
     products = Resource("products", "product", ProductSchema)
 
@@ -156,34 +156,36 @@ def test_a_block_is_one_transaction() -> None:
             raise Conflict("no rocks")
 
     items = create_shop(Config(), [products]).make_shell_context()["items"]
-    with items.transaction() as same:
+
+    def add(items: Items, name: str) -> JsonObject:
         lamp = items.create("products", {"name": "Lamp"})
-        assert same is items and items.change("products", lamp["id"], lambda item: item | {"name": "Desk lamp"})
-        assert items.count("products") == 1
-        with pytest.raises(RuntimeError, match="this is in one already"), items.transaction():
-            pass
-    with pytest.raises(KeyError), items.transaction():
-        items.delete("products", lamp["id"])
-        raise KeyError(lamp["id"])
-    with pytest.raises(Conflict, match="no rocks"), items.transaction():
+        return items.change("products", lamp["id"], lambda item: item | {"name": name})
+
+    def fail(items: Items) -> None:
         items.delete("products", lamp["id"])
         with suppress(Conflict):
             items.create("products", {"name": "Rock"})
+
+    lamp = items.transaction(add, name="Desk lamp")
+    with pytest.raises(Conflict, match="no rocks"):
+        items.transaction(fail)
+    with pytest.raises(KeyError):
+        items.transaction(lambda items: items.delete("products", lamp["id"]) and {}["x"])
     assert [(each["name"], each["version"]) for each in items.find("products", {"sort": "id"})] == [("Desk lamp", 2)]
 
 
 SCRIPT = """
 import sys
 assert __name__ == "__main__" and client.get("/products").json == []
-with items.transaction():
+def add(items):
     items.create("products", {"name": "Lamp"})
     items.create("products", {"name": "Chair"})
+items.transaction(add)
 print(items.count("products"), *sys.argv[1:])
-def fail():
-    items.create("products", {"name": ""})
-with items.transaction():
+def fail(items):
     items.create("products", {"name": "Desk"})
-    fail()
+    items.create("products", {"name": ""})
+items.transaction(fail)
 """
 
 
@@ -195,8 +197,8 @@ def test_a_script_runs_to_its_end_or_an_error(tmp_path: Path, monkeypatch: pytes
     done = app.test_cli_runner().invoke(args=["run", str(script), "--all", "x"])
     assert (done.exit_code, done.stdout) == (1, "2 --all x\n")
     lines = [line for line in done.stderr.splitlines() if line.startswith("  File")]
-    assert [line.partition(", line ")[2] for line in lines] == ["12, in <module>", "9, in fail"]
-    assert "Items.create: sets what products cannot store: name must have" in done.stderr
+    assert [line.partition(", line ")[2] for line in lines] == ["12, in <module>", "11, in fail"]
+    assert "fail: sets what products cannot store: name must have" in done.stderr
     assert len(app.test_client().get("/products").json) == 2
     script.write_text("import sys\nsys.exit(3)\n")
     assert app.test_cli_runner().invoke(args=["run", str(script)]).exit_code == 3

@@ -265,8 +265,8 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
         locked[0] = False
         return result
 
-    fake: Any = SimpleNamespace(store=SimpleNamespace(write=write), hooks=None)
     clock = SimpleNamespace(monotonic=lambda: time[0], sleep=pauses.append)
+    fake: Any = SimpleNamespace(store=SimpleNamespace(write=write), hooks=None, clock=clock)
     monkeypatch.setattr("restkeeper.cli.common.time", clock)
     batches = list(in_batches(fake, entries(), each))
     assert {len(batch) for batch in batches} == {2}

@@ -128,7 +128,7 @@ def in_batches(
 
     while waiting := list(islice(entries, READ_AHEAD)):
         while waiting:
-            results = service.store.write(work, deadline=time.monotonic() + CHANGE_SECONDS)
+            results = service.store.write(work, deadline=service.clock.monotonic() + CHANGE_SECONDS)
             del waiting[: len(results)]
             yield results
             time.sleep(PAUSE_SECONDS)

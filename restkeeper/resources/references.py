@@ -95,7 +95,7 @@ class References:
                 unit.items.add_references(len(new))
             wanted[field.to] = new | wanted.get(field.to, {})
         for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
-            self._require(unit, to, dict(sorted(ids.items())), after, change.stored)
+            self._require(unit, to, dict(sorted(ids.items())), after)
 
     def check_body(self, unit: Unit, schema: Schema, loaded: Any) -> None:
         """Require what the body of an action refers to, as its schema has `loaded` it. Raises ValidationFailed."""
@@ -120,20 +120,16 @@ class References:
         to: str,
         new: Mapping[str, tuple[str | int, str]],
         of: object,
-        stored: StoredView | None = None,
     ) -> None:
         """Require what `of` newly refers to in a collection: by id in the store, each as it is sent, and where.
 
-        It is an item of the collection `stored`, or the body of an action.
+        It is an item, or the body of an action.
         """
 
         transaction, caller = unit.transaction, unit.call.caller
 
         def refusal(id: str) -> ReferenceMissing:
-            error = missing_reference(self._resources[to], *new[id], of)
-            fault = {"pointer": error.pointer, "detail": error.detail}
-            fault = stored.of(caller).known_fault(fault) if stored else fault
-            return ReferenceMissing(fault["pointer"], fault["detail"], of)
+            return missing_reference(self._resources[to], *new[id], of)
 
         access = self._collections[to].access
         if access.owners(caller) is None:

@@ -32,6 +32,7 @@ from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.queries import Arguments
 from restkeeper.resources.references import number_of_references
 from restkeeper.resources.resource import Action, Ownership
+from restkeeper.resources.views import View
 from restkeeper.schemas.prepared import loaded
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import (
@@ -202,13 +203,16 @@ class Execution:
     def explained(self, error: Refusal, change: Change | None, pointer: str) -> Problem:
         """What the store refuses of a change: below its `pointer`, with the fields that callers know."""
         command = change.command if change and not change.follows else None
-        if command is None or command.action:
-            return duplicate_of_function(error) if isinstance(error, DuplicateValue) else Conflict(error.text)
+        if change is None or command is None or command.action:  # a function has set it
+            if isinstance(error, DuplicateValue):
+                return duplicate_of_function(error)
+            return Conflict(known_in(change.stored.of(self.call.caller), error).text if change else error.text)
         view = self.reader(command.collection).view
         if isinstance(error, DuplicateValue):
             known = DuplicateValue(*dict.fromkeys(map(view.name_of, error.fields)))
             return Duplicate(known.detail, errors=[*faults_below(pointer, known.faults)])
-        (refusal,) = faults_below(pointer, [view.known_fault({"pointer": error.pointer, "detail": error.detail})])
+        missing = known_in(view, error)
+        (refusal,) = faults_below(pointer, [{"pointer": missing.pointer, "detail": missing.detail}])
         return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
 
     def run(self, once: IdempotencyRecord) -> Any:
@@ -398,6 +402,12 @@ def place(problem: Problem, pointer: str) -> Problem:
     if pointer and (faults := problem.members.get("errors")):
         problem.members["errors"] = [*faults_below(pointer, faults)]
     return problem
+
+
+def known_in(view: View, error: ReferenceMissing) -> ReferenceMissing:
+    """The error with the fields that callers know, and without a value that they may not read."""
+    known = view.known_fault({"pointer": error.pointer, "detail": error.detail})
+    return ReferenceMissing(known["pointer"], known["detail"], error.of)
 
 
 def duplicate_of_function(error: DuplicateValue) -> Duplicate:

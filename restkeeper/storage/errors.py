@@ -133,8 +133,8 @@ class StoreContended(StoreUnavailable):
     If it is about the items of one `collection`, the next attempt has that alone.
     """
 
-    def __init__(self, detail: str, collection: str = "") -> None:
-        super().__init__(detail)
+    def __init__(self, detail: str, collection: str = "", *, reason: str = "") -> None:
+        super().__init__(detail, reason=reason)
         self.collection = collection
 
 

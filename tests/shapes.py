@@ -184,7 +184,10 @@ ORDERS = Resource(
     ownership=Ownership.ALL,
     indexes=(Index("status"), Index("lines.product")),
     upgrades={
-        2: [Rename("note", "remark"), Add("gift", False), Remove("channel", Text(0, 20, load_default="web"))],
+        2: [
+            *(Rename("note", "remark"), Rename("since", "after"), Add("gift", False)),
+            Remove("channel", Text(0, 20, load_default="web")),
+        ],
     },
 )
 JOBS = Resource(

@@ -353,40 +353,6 @@ class TestScopes:
         config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off", failure_limit="off")
         return create_app(config, (PEOPLE, BRANDS, PRODUCTS, JOBS)).test_client()
 
-    def test_a_field_needs_its_scope(self, client: FlaskClient) -> None:
-        """403 names the field and the scope; whatever the value; left out of a PUT it stays."""
-        ada = client.post("/people", json={"name": "Ada"}, headers=ADMIN).json["id"]
-        writer, manager = (key(client, "jobs:write", *more, owners=[ada]) for more in ((), ("jobs:grade",)))
-        path = "/jobs/a"
-        assert client.put(path, json={"title": "a", "grade": 5}, headers=manager).status_code == 200
-        for reply in (
-            client.put("/jobs/b", json={"title": "b", "grade": 0}, headers=writer),
-            client.put(path, json={"title": "b", "grade": 5}, headers=writer),
-            client.patch(path, json={"grade": 5.0, "title": "b"}, headers=writer),
-        ):
-            assert (reply.status_code, reply.json["detail"]) == (403, "a change of grade needs the scope jobs:grade")
-            assert 'scope="jobs:grade"' in reply.headers["WWW-Authenticate"]
-        assert client.put("/jobs/b", json={"title": "b"}, headers=writer).status_code == 200
-        assert client.patch(path, json={"title": "b"}, headers=writer).json["grade"] == 5
-        assert client.put(path, json={"title": "c"}, headers=writer).json["grade"] == 5
-        assert client.put(path, json={"title": "c"}, headers=manager).json["grade"] == 0
-
-    def test_a_state_needs_its_scope(self, client: FlaskClient) -> None:
-        """Whether it is set by a change or in a new item; other moves need none, and a wrong move is a 409 first."""
-        writer, archivist = (key(client, "products:write", *more) for more in ((), ("products:archive",)))
-        path = client.post("/products", json={"name": "a", "status": "active"}, headers=writer).headers["Location"]
-        for reply in (
-            client.patch(path, json={"status": "archived"}, headers=writer),
-            client.post("/products", json={"name": "a", "status": "archived"}, headers=writer),
-        ):
-            expected = "a change of status to archived needs the scope products:archive"
-            assert (reply.status_code, reply.json["detail"]) == (403, expected)
-        assert client.patch(path, json={"status": "archived"}, headers=archivist).status_code == 200
-        assert client.patch(path, json={"status": "archived", "stock": 1}, headers=writer).status_code == 200
-        assert client.patch(path, json={"status": "draft"}, headers=writer).status_code == 409
-        assert client.put(path, json={"name": "a"}, headers=writer).status_code == 409  # the default is draft
-        assert client.patch(path, json={"status": "active"}, headers=writer).status_code == 200
-
     @pytest.mark.needs("versions")
     def test_a_field_that_was_several_needs_it(self) -> None:
         """In an older version, for each of these; the scope is in the options of a field of marshmallow."""

@@ -19,13 +19,11 @@ from restkeeper import (
     Index,
     Items,
     ItemSchema,
-    Lifecycle,
     Owner,
     Ownership,
     Remove,
     Rename,
     Resource,
-    Status,
     Step,
     Text,
     Version,
@@ -144,106 +142,6 @@ def shop() -> Shop:
     return Shop()
 
 
-@pytest.mark.parametrize("who", ["admin", "staff", "ada"])
-def test_setting(shop: Shop, who: str) -> None:
-    """By each way to create: left out it is the caller's, one's own can be named, another one by `C:all` only."""
-    own = {"admin": f"key:{'0' * 16}", "staff": "staff", "ada": "ada"}[who]
-    number = iter(range(100))
-
-    def post(sent: Item, id: str) -> Any:
-        return shop.send(who, "POST", "/jobs", {"id": id, **sent})
-
-    def array(sent: Item, id: str) -> Any:
-        return shop.send(who, "POST", "/jobs", [{"id": id, **sent}])
-
-    def put(sent: Item, id: str) -> Any:
-        return shop.send(who, "PUT", f"/jobs/{id}", sent)
-
-    def batch(sent: Item, id: str) -> Any:
-        operation = {"method": "POST", "path": "/jobs", "body": {"id": id, **sent}}
-        return shop.send(who, "POST", "/api/v1/batch", {"operations": [operation]})
-
-    for send in (post, array, put, batch):
-        for sent, wanted in (
-            ({}, own),
-            ({"customer": "team"}, "team"),
-            ({"customer": "bob"}, "bob"),
-            ({"customer": None}, None),
-        ):
-            id = f"j{next(number)}"
-            made = send({"title": id, **sent}, id)
-            if who == "ada" and wanted not in ("ada", "team"):
-                assert made.status_code == 403, made.text
-                assert "jobs:all" in made.json["detail"]
-                continue
-            assert made.status_code == 200, made.text
-            item = shop.send("admin", "GET", f"/jobs/{id}").json
-            if who == "admin" and not sent:
-                wanted = item["customer"]
-                assert wanted
-            assert (item["customer"], shop.column("jobs", id)) == (wanted, wanted)
-            assert item["label"] == f"{id} of {wanted}"
-
-
-def test_what_is_no_owner(shop: Shop) -> None:
-    for wrong in ("", "x" * 260, 5, ["ada"]):
-        refused = shop.send("staff", "POST", "/jobs", {"id": "x", "title": "x", "customer": wrong})
-        assert (refused.status_code, pointers(refused)) == (422, ["#/customer"])
-    shop.make("long", "staff", customer="x" * 259)
-
-
-def test_changing(shop: Shop) -> None:
-    """A change without it keeps it; another owner needs `C:all`; among one's own it moves freely."""
-    shop.make("j")
-    assert shop.send("ada", "PUT", "/jobs/j", {"title": "new"}).json["customer"] == "ada"
-    assert shop.send("ada", "PATCH", "/jobs/j", {"title": "newer"}).json["customer"] == "ada"
-    assert shop.send("staff", "PUT", "/jobs/j", {"title": "by staff"}).json["customer"] == "ada"
-    for body in ({"customer": "bob"}, {"customer": None}, {"customer": "staff"}):
-        for method in ("PUT", "PATCH"):
-            assert shop.send("ada", method, "/jobs/j", {"title": "x", **body}).status_code == 403
-    assert shop.send("bob", "PATCH", "/jobs/j", {"customer": "bob"}).status_code == 404
-    assert shop.send("ada", "PATCH", "/jobs/j", {"customer": "ada"}).json["version"] == 4  # nothing changes
-    assert shop.send("ada", "PATCH", "/jobs/j", {"customer": "team"}).json["label"] == "by staff of team"
-    whole = shop.send("ada", "GET", "/jobs/j").json
-    assert shop.send("ada", "PUT", "/jobs/j", whole).json == whole
-    for method, owner in (("PATCH", "bob"), ("PUT", "ada"), ("PATCH", None), ("PUT", None), ("PUT", "bob")):
-        changed = shop.send("staff", method, "/jobs/j", {"title": "t", "customer": owner})
-        assert (changed.json["customer"], shop.column("jobs", "j")) == (owner, owner)
-    assert [shop.send(who, "GET", "/jobs/j").status_code for who in ("ada", "bob", "staff")] == [404, 200, 200]
-    operation = {"method": "PATCH", "path": "/jobs/j", "body": {"customer": "ada"}}
-    assert shop.send("bob", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 403
-    assert shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 200
-    assert shop.ids("ada", "/jobs") == ["j"]
-
-
-def test_another_owner_is_refused_before_the_item_is_looked_at() -> None:
-    """As other members that a caller may not send: after its reach and its condition, before faults and states."""
-    status = Status(Lifecycle("open", {"open": (), "done": ()}))
-    shop = Shop(jobs_of({"title": Text(1, 9, required=True), "customer": Owner(), "status": status}))
-    shop.make("j")
-    shop.make("k", "bob")
-    for sent, wrong in (({"title": ""}, 422), ({"more": 1}, 422), ({"status": "done"}, 409), ({"version": 0}, 409)):
-        for method, path in (("PUT", "/jobs/j"), ("PATCH", "/jobs/j"), ("POST", "/jobs"), ("PUT", "/jobs/new")):
-            for owner in ("bob", None, "team"):
-                body = {"title": "x", **sent, "customer": owner}
-                found = shop.send("ada", method, path, body)
-                assert (found.status_code == 403) is (owner != "team"), (method, body, found.text)
-                assert path != "/jobs/j" or found.status_code == (wrong if owner == "team" else 403)
-            if path == "/jobs/j":
-                body |= {"customer": "bob"}
-                assert shop.send("ada", method, path, body, **{"If-Match": '"x"'}).status_code == 412
-                assert method == "PUT" or shop.send("ada", method, "/jobs/k", body).status_code == 404
-
-
-def test_an_item_that_others_read(shop: Shop) -> None:
-    shop.make("p", name="posts", text="hello")
-    assert shop.send("bob", "GET", "/posts/p").json["by"] == "ada"
-    assert shop.send("bob", "PATCH", "/posts/p", {"by": "bob"}).status_code == 403
-    assert shop.send("staff", "PATCH", "/posts/p", {"by": "bob"}).json["by"] == "bob"
-    assert shop.send("ada", "PATCH", "/posts/p", {"text": "x"}).status_code == 403
-    assert shop.ids("ada", "/posts?by=bob") == ["p"]
-
-
 def test_functions(shop: Shop) -> None:
     """Actions give an item to anyone; who leaves the owner out keeps it."""
     shop.make("j")
@@ -340,52 +238,21 @@ def test_embedding(shop: Shop) -> None:
 
 
 def test_naming_it_beside_the_item(shop: Shop) -> None:
-    """Where items do not show it: one of the caller's own, on all that creates; another one is a 403, for staff, too.
-
-    Where they show it it is a 422, and so on all other writes.
-    """
-    for who, status in (("ada", 200), ("bob", 403), ("staff", 403), ("admin", 403)):
-        tries = {
-            "post": ("POST", "/notes?owner=team", {"id": f"{who}1"}),
-            "array": ("POST", "/notes?owner=team", [{"id": f"{who}2"}]),
-            "put": ("PUT", f"/notes/{who}3?owner=team", {}),
-        }
-        operations = [
-            {"method": "POST", "path": "/notes?owner=team", "body": {"id": f"{who}4"}},
-            {"method": "PUT", "path": f"/notes/{who}5?owner=te%61m", "body": {}},
-        ]
-        tries |= {f"batch {n}": ("POST", "/api/v1/batch", {"operations": [each]}) for n, each in enumerate(operations)}
-        for name, request in tries.items():
-            made = shop.send(who, *request)
-            assert made.status_code == status, name
-            assert status == 200 or made.json["detail"] == "the owner in the query is none of the caller's own"
-    assert shop.ids("staff", "/notes") == [f"ada{n}" for n in range(1, 6)]
-    assert {shop.column("notes", f"ada{n}") for n in range(1, 6)} == {"team"}
-    assert shop.send("ada", "PUT", "/notes/ada3?owner=team", {"text": "x"}).status_code == 200  # likewise
-    refused = shop.send("ada", "PUT", "/notes/ada3?owner=ada", {})
-    assert (refused.status_code, "cannot change its owner" in refused.json["detail"]) == (409, True)
-    assert shop.send("staff", "PUT", "/notes/ada3?owner=team", {}).status_code == 403
-    assert shop.send("staff", "GET", "/notes?owner=team").status_code == 400  # it is no filter where no field shows it
-    for tried, detail in {
-        ("PATCH", "/notes/ada3?owner=ada"): "can be used only by a request that creates an item with an owner",
-        ("POST", "/customers?owner=bob"): "can be used only by a request that creates an item with an owner",
-        ("POST", "/jobs?owner=bob"): "is the field customer here: send it in the item",
-        ("PUT", "/jobs/x?owner=bob"): "is the field customer here: send it in the item",
-        ("POST", "/customers/ada/jobs?owner=bob"): "is the field customer here: send it in the item",
-    }.items():
-        found = shop.send("staff", *tried, {"title": "x"} if "jobs" in tried[1] else {})
-        assert found.json["errors"] == [{"parameter": "owner", "detail": detail}], tried
-        if tried[1].count("/") < 3 and "PUT" not in tried:
-            operation = {"method": tried[0], "path": tried[1], "body": {}}
-            found = shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]})
-            assert found.json["errors"] == [{"pointer": "#/operations/0/path", "detail": f"owner {detail}"}], tried
-    assert shop.column("notes", "ada3") == "team"
+    """Where items do not show it: see test_crossings.py. Where they show it, it can be the item of an operation."""
     operations = [
         {"method": "POST", "path": "/customers", "body": {"id": "new", "name": "New"}, "name": "c"},
         {"method": "POST", "path": "/jobs", "body": {"id": "of-new", "title": "x", "customer": "$c"}},
     ]
     assert shop.send("admin", "POST", "/api/v1/batch", {"operations": operations}).status_code == 200
     assert shop.column("jobs", "of-new") == "new"
+    shop.headers["one"] = key(shop.client, "notes:write", owners=["first", "$c"])
+    operations[1] = {"method": "POST", "path": "/notes?owner=$c", "body": {"id": "n"}}
+    assert shop.send("one", "POST", "/api/v1/batch", {"operations": operations[1:]}).status_code == 200
+    assert shop.column("notes", "n") == "$c"
+    for query, names in (("other=1", ["path"]), ("owner=$c", ["if_match"])):
+        operation = {"method": "POST", "path": f"/notes?{query}", "body": {}, "if_match": "*"}
+        refused = shop.send("one", "POST", "/api/v1/batch", {"operations": [operation]})
+        assert pointers(refused) == [f"#/operations/0/{name}" for name in names]
     document: Any = shop.client.get("/api/v1/openapi.json", headers=ADMIN).json
     named = {
         f"{method} {path}"
@@ -395,35 +262,6 @@ def test_naming_it_beside_the_item(shop: Shop) -> None:
     }
     assert named == {"post /notes", "put /notes/{id}"}
     assert "default" not in document["components"]["schemas"]["JobInput"]["properties"]["customer"]
-
-
-def test_a_query_in_a_batch_is_read_as_alone(shop: Shop) -> None:
-    """Also one that is refused; a fault of the owner points to the path."""
-    for query, status, detail in (
-        ("owner=%ff", 400, "owner is not UTF-8: write é as %C3%A9"),
-        ("owner=a&owner=b", 422, "owner is given more than once"),
-    ):
-        alone = shop.send("staff", "POST", f"/notes?{query}", {})
-        assert (alone.status_code, alone.json["errors"]) == (
-            status,
-            [{"parameter": "owner", "detail": detail.removeprefix("owner ")}],
-        )
-        for method, path in (("POST", "/notes"), ("PUT", "/notes/n")):
-            operation = {"method": method, "path": f"{path}?{query}", "body": {}}
-            found = shop.send("staff", "POST", "/api/v1/batch", {"operations": [operation]})
-            assert found.status_code == status
-            assert found.json["errors"] == [{"pointer": "#/operations/0/path", "detail": detail}]
-    for query, owner in (("owner=a/b/c", "a/b/c"), ("owner=a+%C3%A4&", "a ä"), ("owner=$c", "$c")):
-        shop.headers["one"] = key(shop.client, "notes:read", "notes:write", owners=["first", owner])
-        operation = {"method": "POST", "path": f"/notes?{query}", "body": {}}
-        refused = shop.send("one", "POST", "/api/v1/batch", {"operations": [{**operation, "if_match": "*"}]})
-        assert pointers(refused) == ["#/operations/0/if_match"]
-        assert shop.send("one", "POST", "/api/v1/batch", {"operations": [operation]}).status_code == 200
-        (id,) = shop.ids("staff", "/notes")
-        assert shop.column("notes", id) == owner
-        shop.send("staff", "DELETE", f"/notes/{id}")
-    unknown = {"method": "POST", "path": "/notes?other=1", "body": {}}
-    assert pointers(shop.send("staff", "POST", "/api/v1/batch", {"operations": [unknown]})) == ["#/operations/0/path"]
 
 
 OLD = jobs_of({"title": Text(required=True)})

@@ -231,30 +231,15 @@ def test_a_cursor_opens_nothing(client: FlaskClient, clerk: Any, chief: Any, job
 
 
 def test_a_write_with_it_is_refused(client: FlaskClient, clerk: Any, job: Any) -> None:
-    """Whatever the value, also the present one, an invalid one, or a field that is only not to be changed."""
+    """Of each kind, also with the present value, and in older versions; each way: see test_crossings.py."""
     path = f"/jobs/{job['id']}"
     for name in (*PRIVATE, "rank"):
-        for value in (job[name], "other", None, 5, {}):
-            sent = {"title": "roof", name: value}
-            for response in (
-                client.put(path, json=sent, headers=clerk),
-                client.patch(path, json={name: value}, headers=clerk),
-                client.post("/jobs", json=sent, headers=clerk),
-                client.post("/jobs", json=[{"title": "a"}, sent], headers=clerk),
-            ):
-                detail = f"a change of {name} needs the scope {MANAGE}"
-                assert (response.status_code, response.json["detail"]) == (403, detail)
+        refused = client.patch(path, json={name: job[name]}, headers=clerk)
+        assert (refused.status_code, refused.json["detail"]) == (403, f"a change of {name} needs the scope {MANAGE}")
     for name in ("remark", "fee"):  # what it is in an older version
         assert client.patch(f"/api/v1{path}", json={name: SECRET}, headers=clerk).status_code == 403
         assert client.post("/api/v1/jobs", json={"title": "a", name: ""}, headers=clerk).status_code == 403
     assert client.get("/jobs", headers=ADMIN).json == [job]
-
-
-def test_a_missing_item_and_a_condition_come_first(client: FlaskClient, clerk: Any, job: Any) -> None:
-    """As a request without the field would be refused."""
-    assert client.patch("/jobs/none", json={"note": ""}, headers=clerk).status_code == 404
-    stale = {**clerk, "If-Match": '"x"'}
-    assert client.put(f"/jobs/{job['id']}", json={"title": "a", "note": ""}, headers=stale).status_code == 412
 
 
 def test_a_write_without_it_keeps_it(client: FlaskClient, clerk: Any, job: Any) -> None:
@@ -276,27 +261,6 @@ def test_a_write_without_it_keeps_it(client: FlaskClient, clerk: Any, job: Any) 
     stored = client.get(path, headers=ADMIN).json
     assert {name: stored[name] for name in PRIVATE} == {name: job[name] for name in PRIVATE}
     assert stored["title"] == "d"
-
-
-def test_responses_of_writes(client: FlaskClient, clerk: Any, job: Any) -> None:
-    """Of a create, an array, an action, a batch and a deletion."""
-    path = f"/jobs/{job['id']}"
-    made = client.post("/jobs", json={"title": "a"}, headers=clerk).json
-    (listed,) = client.post("/jobs", json=[{"title": "a"}], headers=clerk).json
-    done = client.post(f"{path}/finish", headers=clerk).json
-    operations = [
-        {"method": "POST", "path": "/jobs", "body": {"title": "a"}},
-        {"method": "PATCH", "path": path, "body": {"title": "c"}},
-        {"method": "PUT", "path": path, "body": {"title": "d", "status": "done"}},
-        {"method": "DELETE", "path": path},
-    ]
-    batch = client.post("/api/v2/batch", json={"operations": operations}, headers=clerk)
-    assert batch.status_code == 200, batch.text
-    for each in (made, listed, done, *(each["body"] for each in batch.json["results"])):
-        assert each.keys() == public(job).keys()
-    assert "late!" in client.get("/api/v1/events", headers=ADMIN).text
-    refused = [{"method": "PATCH", "path": f"/jobs/{made['id']}", "body": {"note": ""}}]
-    assert client.post("/api/v2/batch", json={"operations": refused}, headers=clerk).status_code == 403
 
 
 def test_events(client: FlaskClient, clerk: Any, chief: Any, job: Any) -> None:

@@ -5,7 +5,6 @@ import random
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,14 @@ from restkeeper import (
     ItemSchema,
     Ownership,
     Reference,
-    Rename,
     Resource,
     ValidationFailed,
-    Version,
-    Versions,
 )
 from restkeeper.resources import functions, references
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.interface import Index
 from tests import stores
-from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
+from tests.callers import ADMIN, ADMIN_KEY, events, key
 from tests.live import Gunicorn
 from tests.shop import create_app as create_shop
 from tests.shop.references import LISTS, OWNERS, THINGS, LineSchema, OwnerSchema, ThingSchema, create_app
@@ -49,77 +45,6 @@ def new(client: FlaskClient, path: str, **fields: str | None) -> str:
     response = client.post(path, json=fields)
     assert response.status_code == 200, response.json
     return str(response.json["id"])
-
-
-def test_a_reference_has_to_exist(client: FlaskClient) -> None:
-    """In each way of writing: see test_rules.py. The item can refer to itself."""
-    owner = new(client, "/owners")
-    thing = new(client, "/things", owner=owner)
-    path = f"/things/{thing}"
-    other = client.patch(path, json={"owner": thing})  # of another collection
-    assert (other.status_code, pointers(other)) == (422, ["#/owner"])
-    assert client.post("/things", json={"owner": ""}).json["errors"][0]["detail"] == "must have 1 to 64 characters"
-    assert client.patch(path, json={"part_of": thing}).status_code == 200  # itself
-    assert events(client) == ["owner.created", "thing.created", "thing.updated"]
-
-
-@pytest.mark.needs("batch", "versions")
-def test_a_fault_has_the_name_of_its_version() -> None:
-    """As what a function refuses: see test_actions.py."""
-    things = replace(THINGS, upgrades={2: [Rename("holder", "owner")]})
-    versions = Versions(Version("v1", revisions={"things": 1}), Version("v2"), unversioned="v2")
-    client = create_shop(Config(), [OWNERS, things], versions=versions).test_client()
-    thing = new(client, "/api/v1/things", holder=new(client, "/owners"))
-    operation = {"method": "POST", "path": "/things", "body": {"holder": "none"}}
-    for response, pointer in (
-        (client.post("/api/v1/things", json={"holder": "none"}), "#/holder"),
-        (client.post("/api/v2/things", json={"owner": "none"}), "#/owner"),
-        (client.patch(f"/api/v1/things/{thing}", json={"holder": "none"}), "#/holder"),
-        (client.post("/api/v1/things", json=[{"holder": "none"}]), "#/0/holder"),
-        (client.post("/api/v1/batch", json={"operations": [operation]}), "#/operations/0/body/holder"),
-    ):
-        assert response.status_code == 422
-        assert response.json["errors"] == [{"pointer": pointer, "detail": "there is no item 'none' in owners"}]
-
-
-@pytest.mark.needs("batch")
-def test_a_missing_item_that_a_function_names_is_no_fault_of_the_body() -> None:
-    """Of an action, and of a function after a write: a conflict, alone and in a batch."""
-    owners = replace(OWNERS)
-
-    @owners.action("lend", of="collection")
-    def lend(items: Items) -> dict[str, Any]:
-        return items.create("things", {"owner": "none"})
-
-    @owners.after("create")
-    def give(owner: dict[str, Any], before: object, items: Items) -> None:
-        items.create("things", {"owner": owner["name"] or owner["id"]})
-
-    client = create_shop(Config(), [owners, THINGS]).test_client()
-    for path, body in (("/owners/lend", None), ("/owners", {"name": "none"})):
-        operation = {"method": "POST", "path": path, "body": body}
-        for response in (client.post(path, json=body), client.post("/api/v1/batch", json={"operations": [operation]})):
-            assert (response.status_code, response.json["title"]) == (409, "Conflict with the present state")
-            assert response.json["detail"] == "owner: there is no item 'none' in owners"
-    assert client.get("/owners").json == client.get("/things").json == []
-
-
-@pytest.mark.needs("keys")
-def test_what_is_referred_to_is_not_deleted() -> None:
-    """The refusal names no collection that its caller may not read."""
-    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
-    owner, other = (client.post("/owners", json={}, headers=ADMIN).json["id"] for _ in range(2))
-    thing = client.post("/things", json={"owner": owner}, headers=ADMIN).json["id"]
-    for scopes, detail in (
-        (["owners:write"], "items that the caller may not read refer to it"),
-        (["owners:write", "things:read"], "owner of things refers to it"),
-    ):
-        refused = client.delete(f"/owners/{owner}", headers=key(client, *scopes))
-        assert (refused.status_code, refused.json["type"]) == (409, "/problems/still-referenced")
-        assert refused.json["detail"] == detail
-    assert len(client.get("/owners", headers=ADMIN).json) == 2
-    assert client.patch(f"/things/{thing}", json={"owner": other}, headers=ADMIN).status_code == 200
-    assert client.delete(f"/owners/{owner}", headers=ADMIN).status_code == 200
 
 
 def test_a_deletion_follows_references(client: FlaskClient) -> None:
@@ -389,73 +314,6 @@ def test_references_are_indexed_and_documented(client: FlaskClient) -> None:
     assert properties["owner"]["x-references"] == "owners"
 
 
-@pytest.mark.needs("keys", "ownership")
-def test_a_private_item_of_another_owner_does_not_exist() -> None:
-    """Nobody learns of it, or keeps its owner from deleting it, by a reference."""
-    private = replace(OWNERS, ownership=Ownership.ALL)
-    app = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [private, THINGS, LISTS])
-    client = app.test_client()
-    scopes = ["owners:read", "owners:write", "things:write", "lists:write"]
-    mine, other = (key(client, *scopes) for _ in range(2))
-    owner = client.post("/owners", json={}, headers=mine).json["id"]
-    for id in (owner, "none"):
-        refused = client.post("/things", json={"owner": id}, headers=other)
-        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/owner")
-        assert refused.json["detail"] == f"owner: there is no item '{id}' in owners"
-        refused = client.post("/lists", json={"lines": [], "owners": [id, "other"]}, headers=other)
-        assert (refused.status_code, refused.json["errors"][0]["pointer"]) == (422, "#/owners/0")
-    for headers in (mine, ADMIN):
-        assert client.post("/things", json={"owner": owner}, headers=headers).status_code == 200
-
-
-@pytest.mark.needs("keys", "batch")
-def test_a_new_reference_needs_the_permission_to_read() -> None:
-    """In every way of writing, whether the item exists or not; one that is left as it is needs nothing."""
-    app = create_app(Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off"))
-    client = app.test_client()
-    owner, other = (client.post("/owners", json={}, headers=ADMIN).json["id"] for _ in range(2))
-    thing = client.post("/things", json={"owner": owner}, headers=ADMIN).json
-    listed = client.post("/lists", json={"lines": [{"thing": thing["id"]}]}, headers=ADMIN).json["id"]
-    writer, reader = key(client, "things:write", "lists:write"), key(client, "things:write", "owners:read")
-    path = f"/things/{thing['id']}"
-    for id in (other, "none"):
-        operations = [{"method": "POST", "path": "/things", "body": {"owner": id}}]
-        for method, target, sent, where in (
-            ("POST", "/things", {"owner": id}, "owner"),
-            ("POST", "/things", [{"owner": owner}, {"owner": id}], "owner"),
-            ("PUT", path, {"owner": id}, "owner"),
-            ("PATCH", path, {"seen_by": id}, "seen_by"),
-            ("POST", f"/owners/{id}/things.owner", {}, ""),
-            ("POST", "/api/v1/batch", {"operations": operations}, "owner"),
-            ("POST", "/lists", {"lines": [{"thing": id}]}, "lines/0/thing"),
-            ("PATCH", f"/lists/{listed}", {"lines": [{"thing": thing["id"]}, {"thing": id}]}, "lines/1/thing"),
-        ):
-            refused = client.open(target, method=method, json=sent, headers=writer)
-            scope = "things:read" if "lines" in where else "owners:read"
-            what = f"a new reference in {where}" if where else "this"
-            assert (refused.status_code, refused.json["detail"]) == (403, f"{what} needs the scope {scope}")
-    assert client.post("/things", json={"owner": "none"}, headers=reader).status_code == 422
-    assert client.post("/things", json={"owner": other}, headers=reader).status_code == 200
-    stays = client.patch(path, json={"part_of": thing["id"], "owner": owner}, headers=writer)
-    assert stays.status_code == 200  # its own collection is one that it may write
-    assert client.put(path, json=stays.json, headers=writer).status_code == 200
-    twice = client.patch(f"/lists/{listed}", json={"lines": [{"thing": thing["id"]}] * 2}, headers=writer)
-    assert twice.status_code == 200
-
-
-@pytest.mark.needs("keys")
-def test_a_function_refers_with_the_rights_of_the_service() -> None:
-    """To what the caller of an action may not read."""
-    owners, things = replace(OWNERS), Resource("things", "thing", ThingSchema)
-
-    @things.action("lend", of="collection", scope="things:write")
-    def lend(items: Items) -> dict[str, Any]:
-        return items.create("things", {"owner": items.create("owners", {})["id"]})
-
-    client = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [owners, things]).test_client()
-    assert client.post("/things/lend", headers=key(client, "things:write")).status_code == 200
-
-
 def test_wrong_declarations() -> None:
     with pytest.raises(ValueError) as error:
         Reference("owners", on_delete="delete")
@@ -513,7 +371,7 @@ def test_a_request_chooses_what_goes_with_an_item() -> None:
 
 @pytest.mark.needs("batch")
 def test_a_batch_creates_at_the_path_of_an_item() -> None:
-    """What refers to it, by its id or the name of its operation; as a request alone, also where that is refused."""
+    """What refers to it, by the name of its operation; what is refused: see test_crossings.py."""
     client = create_app(Config()).test_client()
     operations = [
         {"method": "POST", "path": "/owners", "body": {"name": "ada"}, "name": "ada"},
@@ -523,12 +381,3 @@ def test_a_batch_creates_at_the_path_of_an_item() -> None:
         each["body"] for each in client.post("/api/v1/batch", json={"operations": operations}).json["results"]
     )
     assert client.get(f"/owners/{owner['id']}/things.owner").json == [thing] and thing["owner"] == owner["id"]
-    for path, body, status, pointer in (
-        (f"/owners/{owner['id']}/things.owner", {"owner": "other"}, 422, "#/operations/0/body/owner"),
-        (f"/owners/{owner['id']}/none", {}, 422, "#/operations/0/path"),
-        ("/owners/none/things.owner", {}, 404, None),
-    ):
-        operation = {"method": "POST", "path": path, "body": body}
-        refused = client.post("/api/v1/batch", json={"operations": [operation]})
-        found = [each["pointer"] for each in refused.json.get("errors", ())]
-        assert (refused.status_code, found) == (status, [pointer] if pointer else [])

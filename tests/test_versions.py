@@ -42,8 +42,6 @@ from restkeeper.schemas.fields import JsonObject
 from restkeeper.service import service_of
 from restkeeper.versions import seconds_of
 from restkeeper.web.application import Application
-from tests import shapes
-from tests.callers import ADMIN_KEY, key
 from tests.clock import SetClock
 from tests.documents import parameters, unfolded
 from tests.programs import resource, two_versions
@@ -205,24 +203,6 @@ class TestItems:
 
         assert (change(tags["v3"]), change(tags["v1"]), change(tags["v1"])) == (412, 200, 412)
         assert client.get(f"/api/v3/{path}").headers["ETag"] != tags["v3"]
-
-    @pytest.mark.needs("keys", "ownership")
-    def test_owned_items_are_private_in_each_version(self) -> None:
-        """Other callers do not see them."""
-        config = Config(auth="required", admin_key=ADMIN_KEY)
-        client = create_app(config, shapes.RESOURCES, versions=shapes.VERSIONS).test_client()
-        mine, other = (key(client, "orders:read", "orders:write") for _ in range(2))
-        path = client.post("/api/v1/orders", json={"note": "x", "channel": "shop"}, headers=mine).headers["Location"]
-        newer = path.replace("v1", "v2")
-        assert client.get(path, headers=mine).json["channel"] == "shop"
-        assert client.get(newer, headers=mine).json["remark"] == "x"
-        for each in (path, newer):
-            of_all = each.rpartition("/")[0]
-            assert client.get(of_all).status_code == 401
-            assert client.get(each, headers=other).status_code == 404
-            assert client.get(of_all, headers=other).json == []
-            assert client.patch(each, json={}, headers=other).status_code == 404
-        assert client.patch(path, json={"note": "y"}, headers=mine).json["note"] == "y"
 
     @pytest.mark.needs("idempotency")
     def test_a_replay_is_the_first_response(self, client: FlaskClient) -> None:

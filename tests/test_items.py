@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from itertools import product
 
 from flask.testing import FlaskClient
 
@@ -51,14 +50,6 @@ def test_a_created_product_is_complete(client: FlaskClient) -> None:
     assert (item["attributes"], item["status"], item["version"]) == ({}, "active", 1)
 
 
-def test_put_resets_omitted_fields(client: FlaskClient) -> None:
-    made = client.post("/products", json={"name": "Lamp", "stock": 5, "tags": ["a"], "sku": "s"}).json
-    now = client.put(f"/products/{made['id']}", json={"name": "Lamp"}).json
-    assert (now["stock"], now["tags"], now["sku"]) == (0, [], None)
-    assert (now["id"], now["created_at"], now["version"]) == (made["id"], made["created_at"], 2)
-    assert now["updated_at"] >= made["updated_at"]
-
-
 def test_put_of_the_same_values_changes_nothing(client: FlaskClient) -> None:
     """Sent as read or as first sent; a client that sends the whole item back may repeat a change, too."""
     sent = {"name": "Lamp", "price": 12.5, "attributes": {"a": [1, {"b": None}]}}
@@ -76,43 +67,6 @@ def test_put_of_the_same_values_changes_nothing(client: FlaskClient) -> None:
     where = client.post("/products", json={"name": "x", "attributes": {"on": 1}}).headers["Location"]
     assert client.patch(where, json={"attributes": {"on": True}}).json["attributes"] == {"on": True}
     assert b'"on":true' in client.get(where).data
-
-
-def test_merge_patch_is_rfc_7396(client: FlaskClient) -> None:
-    """null resets a field to its default, and is a fault in a required, unknown or read-only one."""
-    sent = {"name": "x", "tags": ["a", "b"], "description": "d", "attributes": {"keep": 1, "drop": 2, "deep": {"a": 1}}}
-    where = client.post("/products", json=sent).headers["Location"]
-    patch = {"tags": ["c"], "description": None, "attributes": {"drop": None, "deep": {"b": 2}, "new": []}}
-    now = client.patch(where, json=patch, headers={"Content-Type": "application/merge-patch+json"}).json
-    assert (now["tags"], now["description"]) == (["c"], None)
-    assert now["attributes"] == {"keep": 1, "deep": {"a": 1, "b": 2}, "new": []}
-    assert client.patch(where, json={}).json == now
-    for field in ("name", "", "colour", "id", "version"):
-        refused = client.patch(where, json={field: None})
-        assert (refused.status_code, [each["pointer"] for each in refused.json["errors"]]) == (422, [f"#/{field}"])
-
-
-MOVES = {
-    "/products": {("draft", "active"), ("active", "archived"), ("archived", "active")},
-    "/users": {("invited", "active"), ("active", "suspended"), ("suspended", "active")},
-}
-
-
-def test_states_change_as_declared(client: FlaskClient) -> None:
-    """PUT and PATCH make each declared change of state; any other returns 409 with the allowed states."""
-    for path, moves in MOVES.items():
-        states = sorted({state for move in moves for state in move})
-        for n, (old, new, send) in enumerate(product(states, states, (client.put, client.patch))):
-            body = {"name": "x"} if path == "/products" else {"email": f"a{n}@x.org"}
-            where = client.post(path, json={**body, "status": old}).headers["Location"]
-            response = send(where, json={**body, "status": new})
-            if old == new or (old, new) in moves:
-                assert (response.status_code, response.json["status"]) == (200, new)
-                continue
-            assert response.status_code == 409
-            assert response.json["type"].endswith("/problems/illegal-transition")
-            assert response.json["allowed"] == [to for of, to in sorted(moves) if of == old]
-            assert client.get(where).json["status"] == old
 
 
 def test_the_fields_parameter_selects_fields(client: FlaskClient) -> None:

@@ -34,7 +34,7 @@ from restkeeper import (
 from restkeeper.resources import functions
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.errors import RecordNotFound, StoreContended
+from restkeeper.storage.errors import StoreContended
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
 from tests.shop import create_app as create_shop
@@ -109,15 +109,11 @@ def test_which_functions_before_a_write_get_items(things: Resource) -> None:
     assert seen == [0, 0]
 
 
-def test_what_was_sent_has_its_references_before_functions_see_it(things: Resource) -> None:
-    """By the pointer of a request, an array, a batch and a change. What a function sets is compared after it."""
-    seen = []
+def test_a_reference_that_a_function_sets_is_compared_after_it(things: Resource) -> None:
+    """What was sent is compared before: see test_crossings.py."""
 
     @things.before("create", "update")
     def see(thing: Item, before: Item | None, items: Items) -> None:
-        seen.append(thing["mode"])
-        if thing["mode"] == "refuse":
-            raise Conflict("it was called")
         if thing["mode"] == "set":
             thing["of"] = "lost"
         if thing["mode"] == "delete":
@@ -125,19 +121,6 @@ def test_what_was_sent_has_its_references_before_functions_see_it(things: Resour
 
     client = serve(things)
     id = make(client, "/things")["id"]
-    seen.clear()
-    lost = {"mode": "refuse", "of": "lost"}
-    operations = [{"method": "POST", "path": "/things", "body": each} for each in ({"mode": "a"}, lost)]
-    for method, path, body, place in (
-        ("POST", "/things", lost, ""),
-        ("POST", "/things", [{"mode": "a"}, lost], "1/"),
-        ("PATCH", f"/things/{id}", lost, ""),
-        ("PUT", f"/things/{id}", lost, ""),
-        ("POST", "/api/v1/batch", {"operations": operations}, "operations/1/body/"),
-    ):
-        response = client.open(path, method=method, json=body)
-        assert (response.status_code, pointers(response)) == (422, [f"#/{place}of"]), response.text
-    assert set(seen) == {"a"}
     for mode in ("set", "delete"):
         response = client.post("/things", json={"mode": mode, "of": id})
         assert (response.status_code, pointers(response)) == (422, ["#/of"]), response.text
@@ -169,25 +152,6 @@ def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found:
         return [each["mode"] for each in items.find("things", {**parameters, "sort": "mode"})]
 
     assert run(things, do).json == found
-
-
-def test_an_item_that_is_not_there_is_not_the_one_of_the_request(things: Resource) -> None:
-    """However a function looks for it: the response is a conflict, unless it catches that."""
-
-    @things.before("create", "update")
-    def look(thing: Item, before: Item | None, items: Items) -> None:
-        if thing["mode"] == "caught":
-            with suppress(RecordNotFound):
-                read_item("things", "nothing")
-        elif thing["mode"]:
-            read_item("things", "nothing") if thing["mode"] == "read_item" else items.read("things", "nothing")
-
-    client = serve(things)
-    id = make(client, "/things", mode="caught")["id"]
-    for mode in ("read_item", "items"):
-        refused = [client.post("/things", json={"mode": mode}), client.patch(f"/things/{id}", json={"mode": mode})]
-        assert [each.status_code for each in refused] == [409, 409]
-    assert client.patch("/things/nothing", json={}).status_code == 404
 
 
 def test_what_the_store_refuses_undoes_all_also_if_it_is_caught(things: Resource) -> None:

@@ -505,6 +505,12 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("writer", "POST /products/@product/parts", {"name": "a"}, 403, "products:read"),
         ("ada", "POST /products/@product/parts", {"name": "a"}, 200, {"product": "@product"}),
         ("ada", "POST /products/@product/parts", {"name": "a", "product": "@other"}, 422, ["#/product"]),
+        ("ada", "POST /orders/@order/orders", {}, 200, {"after": "@order"}),
+        ("ada", "POST /orders/@order/orders", {"after": "@order"}, 200, {"after": "@order"}),
+        ("ada", "POST /api/v1/orders/@order/orders", {}, 200, {"since": "@order"}),
+        ("ada", "POST /api/v1/orders/@order/orders", {"since": "@line"}, 422, ["#/since"]),
+        ("ada", "POST /api/v1/orders/@order/orders", {"since": None}, 422, ["#/since"]),
+        ("bob", "POST /orders/@order/orders", {}, 404),
         ("ada", "POST /products/none/parts", {"name": "a"}, 404),
         ("ada", "POST /products/@product/people", {"name": "a"}, 404, NOWHERE),
         ("ada", "DELETE /products/@product", None, 409, "lines.product of orders refers to it", "@line"),
@@ -638,6 +644,7 @@ def verify(service: Service, case: Case, response: Any, place: str, expected: It
     read, stored = (service.send(who, "GET", path) for who in (case.who, "admin"))
     if read.status_code == 200:
         assert read.json == shown and (place == "/3" or read.headers["ETag"] == headers["ETag"]), told
+    assert headers.get("Location", path) == path, told
     if id and read.status_code != 403:
         listed = service.send(case.who, "GET", f"{base}/{name}?id={id}").json
         assert listed == [read.json] * (read.status_code == 200), told
@@ -673,5 +680,9 @@ def faults(problem: Item, place: str) -> list[str]:
         pointer = fault.get("pointer", f"?{fault.get('parameter')}")
         if pointer == "#/operations/2/path" and fault["detail"].startswith("owner "):
             pointer = "?owner"
-        found.append(pointer.replace(f"#{place}", "#", 1).removeprefix("#/operations/2/"))
+        elif pointer.startswith(f"#{place}"):
+            pointer = "#" + pointer.removeprefix(f"#{place}")
+        elif pointer.startswith("#"):
+            pointer = pointer.partition("#/operations/2/")[2] or f"{pointer} is not below {place}"
+        found.append(pointer)
     return sorted(found)

@@ -14,7 +14,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from restkeeper import Config, ItemSchema, Reference, Resource
 from restkeeper.resources import embedding
 from restkeeper.storage.sqlite.connection import SqliteConnection
-from tests.callers import ADMIN, ADMIN_KEY, key, pointers
+from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.documents import unfolded
 from tests.recorder import next_of
 from tests.shop import create_app as create_shop
@@ -282,23 +282,6 @@ class TestAtAnItem:
             assert client.get(path, headers=headers).status_code == status
             assert client.post(path, json={"customer": person}, headers=headers).status_code == status
         assert client.get(f"/people/{person}/lines", headers=ADMIN).status_code == 404
-
-    def test_a_new_item_refers_to_it(self, client: FlaskClient) -> None:
-        """Also each of an array, in each version, and once for a key; another value is a 422 that points to it."""
-        person = new(client, "/people")
-        once = ADMIN | {"Idempotency-Key": "once"}
-        made = [client.post(f"/people/{person}/orders", json={"gifts": []}, headers=once) for _ in range(2)]
-        assert made[0].json == made[1].json and made[0].json["customer"] == person
-        for path, name in (("", "customer"), ("/api/v1", "buyer"), ("/api/v2", "customer")):
-            at = f"{path}/people/{person}/orders"
-            one = client.post(at, json={name: person}, headers=ADMIN)
-            assert one.headers["Location"] == f"{path}/orders/{one.json['id']}" and one.json[name] == person
-            assert client.get(one.headers["Location"], headers=ADMIN).json == one.json
-            assert [each[name] for each in client.post(at, json=[{}, {}], headers=ADMIN).json] == [person, person]
-            for sent, pointer in (({name: "x"}, f"#/{name}"), ([{}, {name: None}], f"#/1/{name}")):
-                refused = client.post(at, json=sent, headers=ADMIN)
-                assert (refused.status_code, pointers(refused)) == (422, [pointer])
-        assert client.get(f"/people/{person}/orders", headers=ADMIN).headers["X-Total-Count"] == "10"
 
     def test_a_repetition_gets_the_first_response(self, client: FlaskClient) -> None:
         """Also when the item in the path has gone since, and the new one with it."""

@@ -96,10 +96,6 @@ def test_a_batch_creates_by_put(client: FlaskClient) -> None:
     again = {"method": "PUT", "path": "/tags/$red", "body": {"label": "red"}}
     response = client.post("/api/v1/batch", json={"operations": [put, again]})
     assert [each["body"]["version"] for each in response.json["results"]] == [1, 2]
-    absent = {**put, "path": "/tags/blue", "if_match": "*", "name": "blue"}
-    response = client.post("/api/v1/batch", json={"operations": [put, absent]})
-    assert (response.status_code, response.json["operation"]) == (412, 1)
-    assert client.get("/tags/red").json["label"] == "red"
 
 
 def test_nobody_creates_what_another_has() -> None:

@@ -13,7 +13,6 @@ from marshmallow import INCLUDE, fields
 from restkeeper import Add, Config, Deprecation, ItemSchema, Rename, Resource, Text, Version, Versions, Whole
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.errors import StoreUnavailable
-from tests.shapes import POSTS
 from tests.shop import create_app as create_shop
 from tests.shop.open import BOOKS, THINGS, TIMES, BookSchema, NewBookSchema, ThingSchema, create_app
 from tests.test_openapi import fits
@@ -138,18 +137,6 @@ def test_a_service_has_a_version_of_its_own(client: FlaskClient) -> None:
     assert client.patch(path, json={"title": "c"}, headers={"If-Match": made.headers["ETag"]}).status_code == 412
     events = client.get("/api/v1/events").json
     assert [each["data"] for each in events if each["data"]["title"] == "a"] == [made.json, changed.json]
-
-
-def test_times_can_be_beside_unknown_fields() -> None:
-    """They are the server's then."""
-    client = create_shop(Config(), [POSTS]).test_client()
-    made = client.post("/posts", json={"colour": "red", "title": "a"})
-    assert list(made.json) == ["id", "colour", "title", *TIMES] and made.json["version"] == 1
-    assert client.post("/posts", json={"version": 5}).status_code == 422
-    whole = client.put(made.headers["Location"], json=made.json)
-    assert whole.json == made.json
-    changed = client.put(made.headers["Location"], json={**made.json, "size": 1}).json
-    assert changed == {**made.json, "size": 1, "version": 2, "updated_at": changed["updated_at"]}
 
 
 def test_a_singleton_can_be_open(client: FlaskClient) -> None:

@@ -38,8 +38,8 @@ CALLERS = {  # their scopes and owners
     "writer": (WRITE, ["ada"]),
     "payer": (["orders:pay", "people:write"], ["ada"]),
 }
-# What requests are about: who makes it, where, and with which fields. {n} is a number that no other request has.
 PRODUCT = {"name": "a", "sku": "s{n}", "status": "active", "stock": 5, "attributes": {"a": 1, "b": 2, "c": {"d": 1}}}
+# What requests are about: who makes it, where, and with which fields. {n} is a number that no other request has.
 GIVEN: dict[str, tuple[str, str, Item]] = {
     "person": ("admin", "people", {"name": "a", "email": "p{n}@x.org"}),
     "brand": ("admin", "brands", {"title": "b{n}"}),
@@ -58,20 +58,11 @@ GIVEN: dict[str, tuple[str, str, Item]] = {
     "ended": ("ada", "orders", {"status": "ended"}),
     "archived": ("staff", "products", {"name": "a", "status": "archived"}),
 }
-PATCH = {"b": None, "c": {"e": 2}, "f": []}
-MERGED = {"a": 1, "c": {"d": 1, "e": 2}, "f": []}
 VALID: dict[str, Item] = {  # what the other items of an array have
     **{name: {"name": "a"} for name in ("people", "products")},
     **{name: {"title": "{n}"} for name in ("brands", "jobs")},
     **{"notes": {"text": "a"}, "parts": {"name": "a", "product": "@product"}, "posts": {}, "orders": {}},
 }
-
-
-OF_GRADE = "a change of grade needs the scope jobs:grade"
-READS = "a new reference in product needs the scope products:read"
-EITHER = ("@other", "none")  # whether it is there or not
-NO_IDS = ("", "x" * 65, ".", "..", "a b", "a/b", "ä", "a\n", 5, None, [], {})
-OF_SECRET = "a change of secret needs the scope orders:secrets"  # noqa: S105
 
 
 class Case(NamedTuple):
@@ -96,6 +87,7 @@ class Way(NamedTuple):
 
 
 def ways(case: Case) -> Iterator[Way]:
+    """Alone; of a create also as the last one of an array, and as a PUT; each of them as the third of a batch."""
     method, path, *condition = case.request.split(" ")
     base = path[:7] if path.startswith("/api/v") else ""
     name, *below = path.removeprefix(base).partition("?")[0][1:].split("/")
@@ -113,21 +105,15 @@ def ways(case: Case) -> Iterator[Way]:
         operation = {"method": way.method, "path": way.path.removeprefix(base)}
         operation |= {"body": way.body} if way.body is not None else {}
         operation |= {"if_match": way.condition} if way.condition else {}
-        others = [{"method": "POST", "path": "/people", "body": VALID["people"]}] * 2
-        yield Way("POST", f"{base or '/api/v2'}/batch", {"operations": [*others, operation]}, "/operations/2/body")
+        former = [{"method": "POST", "path": "/people", "body": VALID["people"]}] * 2
+        yield Way("POST", f"{base or '/api/v2'}/batch", {"operations": [*former, operation]}, "/operations/2/body")
 
 
-# Ids of clients, so that a PUT creates what its caller may not show to others. Functions do what a post says.
+# Orders have ids of clients here, so that a PUT creates them.
 ORDERS, POSTS = replace(shapes.ORDERS, ids="client"), replace(shapes.POSTS)
 RESOURCES = [{"orders": ORDERS, "posts": POSTS}.get(each.name, each) for each in shapes.RESOURCES]
 IDS = {each.name: each.ids for each in RESOURCES}
-VALUES = {
-    "set": [{1}],
-    "NaN": float("nan"),
-    "30 digits": 10**30,
-    "key": {1: 2},
-    "surrogate": "\ud800",
-}  # that are no JSON
+VALUES = {"set": [{1}], "NaN": float("nan"), "30 digits": 10**30, "key": {1: 2}, "surrogate": "\ud800"}  # no JSON
 VALUES["itself"] = VALUES
 VALUES |= {each: Decimal(each) for each in ("-Infinity", "sNaN", "1E+400", "1E-400")}
 REFUSED = {"#/title": "#/title", "/more/0": "#/more/0", "title": "#/title", "whole": "#", "all": "#"}
@@ -243,6 +229,14 @@ def service() -> Iterator[Service]:
         each.__traceback__ = each.__context__ = None  # which keep transactions
 
 
+OF_GRADE = "a change of grade needs the scope jobs:grade"
+OF_REFERENCE = "a new reference in product needs the scope products:read"
+EITHER = ("@other", "none")  # whether it is there or not
+NO_IDS = ("", "x" * 65, ".", "..", "a b", "a/b", "ä", "a\n", 5, None, [], {})
+OF_SECRET = "a change of secret needs the scope orders:secrets"  # noqa: S105
+PATCH = {"b": None, "c": {"e": 2}, "f": []}
+MERGED = {"a": 1, "c": {"d": 1, "e": 2}, "f": []}  # of this and a PRODUCT
+FUNCTION = re.compile(r"(test_crossings\.|, in )(prepare|follow|act|act_on_all)\b")  # which the log names
 WRONG = [(("x", each), "sets what posts cannot store: x ") for each in VALUES]
 WRONG += [(("title", "x" * 61), "sets what posts cannot store: title must have at most 60 characters (it is 'xx")]
 OF_ACTIONS = [(each, [at] if each != "all" else []) for each, at in REFUSED.items()]
@@ -496,9 +490,9 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("ada", "POST /orders", {"after": "@order"}, 200, {"after": "@order"}),
         ("bob", "POST /orders", {"after": "@order"}, 422, ["#/after"]),
         ("staff", "POST /orders", {"after": "@order"}, 200, {"after": "@order"}),
-        *(("writer", "POST /parts", {"name": "a", "product": each}, 403, READS) for each in EITHER),
-        *(("writer", "PATCH /parts/@part", {"product": each}, 403, READS) for each in EITHER),
-        *(("writer", "PUT /parts/@part", {"name": "a", "product": each}, 403, READS) for each in EITHER),
+        *(("writer", "POST /parts", {"name": "a", "product": each}, 403, OF_REFERENCE) for each in EITHER),
+        *(("writer", "PATCH /parts/@part", {"product": each}, 403, OF_REFERENCE) for each in EITHER),
+        *(("writer", "PUT /parts/@part", {"name": "a", "product": each}, 403, OF_REFERENCE) for each in EITHER),
         ("writer", "POST /orders", {"lines": [{"product": "@product"}]}, 403, "in lines/0/product needs the"),
         ("writer", "PATCH /parts/@part", {"name": "b", "product": "@product"}, 200, {"name": "b"}),
         ("writer", "POST /people", {"name": "a", "manager": "@person"}, 200, {"manager": "@person"}),
@@ -625,7 +619,7 @@ def test_each_way_gets_the_same(service: Service, case: Case, caplog: pytest.Log
             verify(service, case, response, place, expected or {}, told)
         else:
             assert service.store.last_event() == before, told
-            assert case.status != 500 or expected in caplog.text, told
+            assert case.status != 500 or (expected in caplog.text and FUNCTION.search(caplog.text)), told
             assert sum(record.levelname == "ERROR" for record in caplog.records) == (case.status == 500), told
             verify_refusal(case, response, place, "" if case.status == 500 else expected or [], told)
 

@@ -35,7 +35,7 @@ UNMEASURED = {
     *("test_additive", "test_contract", "test_contract_sound", "test_conversions", "test_converting", "test_disk"),
     *("test_embedding", "test_exporting", "test_features", "test_file_shapes", "test_filters", "test_house"),
     *("test_ids", "test_limits_shared", "test_lists", "test_mounted", "test_names", "test_openapi", "test_pages"),
-    *("test_reach", "test_references", "test_searches", "test_steps", "test_stored", "test_values", "test_versions"),
+    *("test_references", "test_searches", "test_steps", "test_stored", "test_values", "test_versions"),
 }
 
 gc.disable()  # until the tests are collected: there is no garbage before

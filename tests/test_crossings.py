@@ -114,7 +114,7 @@ ORDERS, POSTS = replace(shapes.ORDERS, ids="client"), replace(shapes.POSTS)
 RESOURCES = [{"orders": ORDERS, "posts": POSTS}.get(each.name, each) for each in shapes.RESOURCES]
 IDS = {each.name: each.ids for each in RESOURCES}
 VALUES = {"set": [{1}], "NaN": float("nan"), "30 digits": 10**30, "key": {1: 2}, "surrogate": "\ud800"}  # no JSON
-VALUES["itself"] = VALUES
+VALUES |= {"itself": VALUES, "NUL": "a\0"}
 VALUES |= {each: Decimal(each) for each in ("-Infinity", "sNaN", "1E+400", "1E-400")}
 REFUSED = {"#/title": "#/title", "/more/0": "#/more/0", "title": "#/title", "whole": "#", "all": "#"}
 REFUSALS: dict[str, Exception] = {  # a function raises the same one each time
@@ -142,6 +142,8 @@ def obey(post: Item, steps: list[Any], items: Items) -> Any:
                 return {**post, **changed}
             case "return", value:
                 return value
+            case "give", owner:
+                items.create("notes", {"text": "a"}, owner=owner)
             case "raise", refusal:
                 raise REFUSALS[refusal]
             case "read_item", *item:
@@ -240,6 +242,7 @@ MERGED = {"a": 1, "c": {"d": 1, "e": 2}, "f": []}  # of this and a PRODUCT
 FUNCTION = re.compile(r"(test_crossings\.|, in )(prepare|follow|act|act_on_all)\b")  # which the log names
 WRONG = [(("x", each), "sets what posts cannot store: x ") for each in VALUES]
 WRONG += [(("title", "x" * 61), "sets what posts cannot store: title must have at most 60 characters (it is 'xx")]
+NO_JSON = [each for each in VALUES if each != "NUL"]
 OF_ACTIONS = [(each, [at] if each != "all" else []) for each, at in REFUSED.items()]
 OF_ALL = "act_on_all: "
 CHANGE = ["change", "posts", "@post"]
@@ -260,6 +263,7 @@ OF_ORDERS = ("POST /orders", "PUT /orders/@order", "PATCH /orders/@order")
 LINES = [{"product": "@product"}, {"product": "none"}]
 OF_PARTS = ("POST /parts", "PUT /parts/@part", "PATCH /parts/@part")
 NO_PRODUCTS = ("none", "", 5, "@person")
+OF_NOBODY = "items.create: the owner must be a text of 1 to 259 characters without NUL"
 BY_PAY = "cannot be set to paid: only the action pay does that"
 NOWHERE = "nothing is at"  # the detail of a 404, for which a batch has a fault of the path, as for each 405
 TABLE: dict[str, list[tuple[Any, ...]]] = {
@@ -529,7 +533,7 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         *(("ada", "PATCH /posts/@post", {"before": [["set", *x]]}, 500, "prepare: " + words) for x, words in WRONG),
         *(("ada", "POST /posts/@post/do", {"steps": [["set", *x]]}, 500, "act: " + words) for x, words in WRONG),
         *(("ada", "POST /posts/all", {"steps": [CHANGE + [[["set", *x]]]]}, 500, OF_ALL + words) for x, words in WRONG),
-        *(("ada", "POST /posts/all", {"steps": [["return", each]]}, 500, "has no JSON form") for each in VALUES),
+        *(("ada", "POST /posts/all", {"steps": [["return", each]]}, 500, "has no JSON form") for each in NO_JSON),
         ("ada", "POST /posts", {"before": [["return", "x"]]}, 500, "returned 'x' instead of an item"),
         ("ada", "POST /posts/@post/do", {"steps": [["return", "x"]]}, 500, "returned 'x' instead of an item"),
         ("ada", "POST /posts/all", {"steps": [CHANGE + [[["return", "x"]]]]}, 500, "instead of an item"),
@@ -553,6 +557,8 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         *(("ada", *each, 409, "brands: another item has this title", "@brand") for each in by_functions(TWICE)),
         *(("ada", *each, 409, "product: there is no item 'none' in products") for each in by_functions(LOST)),
         *(("ada", *each, 409, "refers to it", "@line") for each in by_functions(["delete", "products", "@product"])),
+        *(("ada", "POST /posts/all", {"steps": [["give", each]]}, 500, OF_NOBODY) for each in (*NO_OWNERS, *VALUES)),
+        ("ada", "POST /posts/all", {"steps": [["give", "x" * 259]]}, 200, {}),
         *(("ada", *each, 503, "come again") for each in by_functions(["raise", "unavailable"])),
         *(("ada", *each, 500, "internal-error: not mended") for each in by_functions(["raise", "internal"])),
         *(("ada", *each, 500, "unexpected KeyError") for each in by_functions(["raise", "unexpected"])),

@@ -739,20 +739,3 @@ def test_which_queries_an_index_answers() -> None:
         Query((of._replace(negated=True),)): True,
     }.items():
         assert is_search(resource.collection, query) is searches, query
-
-
-@pytest.mark.parametrize("owner", ["", "x" * 260, "a\0", "\ud800", 5, ["ada"]])
-def test_an_owner_that_nobody_can_be_is_a_fault_of_the_function(caplog: pytest.LogCaptureFixture, owner: Any) -> None:
-    """The log names it; nothing is stored. The longest one is that of a token."""
-    notes, owners = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL), [owner]
-
-    @notes.action("add", of="collection")
-    def add(items: Items) -> Item:
-        return items.create("notes", {}, owner=owners[0])
-
-    client = create_app(Config(), [notes]).test_client()
-    client.application.testing = False
-    assert client.post("/notes/add").status_code == 500 and client.get("/notes").json == []
-    assert "<locals>.add: items.create: the owner must be a text of 1 to 259 characters without NUL" in caplog.text
-    owners[0] = "x" * 259
-    assert client.post("/notes/add").status_code == 200

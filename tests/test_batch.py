@@ -16,11 +16,11 @@ from werkzeug.test import TestResponse
 from restkeeper import Config, Index, Items, ItemSchema, Reference, Resource
 from restkeeper.web.bodies import JSON
 from restkeeper.web.calls import LARGE
-from tests.callers import ADMIN_KEY, key, pointers
+from tests.callers import pointers
 from tests.live import Gunicorn
 from tests.shapes import BRANDS, PARTS, PRODUCTS
 from tests.shop import create_app as create_shop
-from tests.shop.orders import OrderSchema, create_app
+from tests.shop.orders import create_app
 
 pytestmark = pytest.mark.needs("batch", "events", "idempotency", "keys")
 
@@ -111,19 +111,6 @@ def test_what_means_nothing_is_refused(client: FlaskClient) -> None:
         assert "takes no body" in refused.json["detail"]
         assert count(client) == 0
     assert send(client, LAMP, {**close, "body": {}}).status_code == 200
-
-
-def test_actions_need_in_a_batch_what_they_need_alone() -> None:
-    """Also where that is reading, or nothing."""
-    resource = Resource("orders", "order", OrderSchema)
-    for scope in ("read", "known", "public", "write"):
-        resource.action(f"by-{scope}", scope=scope, of="collection")(lambda store: {})
-    client = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [resource]).test_client()
-    headers = key(client, "orders:read")
-    for scope in ("read", "known", "public", "write"):
-        path = f"/orders/by-{scope}"
-        alone, together = client.post(path, headers=headers), send(client, {"method": "POST", "path": path}, **headers)
-        assert alone.status_code == together.status_code == (403 if scope == "write" else 200)
 
 
 def test_a_batch_is_done_once_for_a_key(client: FlaskClient) -> None:

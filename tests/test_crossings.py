@@ -184,6 +184,10 @@ def act_on_all(sent: Item, items: Items) -> Any:
     return obey({}, sent["steps"], items) or {}
 
 
+for scope in ("read", "known", "public"):
+    POSTS.action(f"by-{scope}", scope=scope, of="collection")(lambda items: {})
+
+
 class Service:
     """A service with all collections and callers."""
 
@@ -365,6 +369,9 @@ TABLE: dict[str, list[tuple[Any, ...]]] = {
         ("reader", "PATCH /settings", {"theme": "x"}, 403, "scope settings:write"),
         ("bob", "POST /orders/none/pay", {}, 403, "this needs the scope orders:pay"),
         ("writer", "POST /people", {"name": "a"}, 200, {"name": "a"}),
+        *(("reader", f"POST /posts/by-{each}", None, 200, {}) for each in ("read", "known", "public")),
+        ("reader", "POST /posts/all", {"steps": []}, 403, "scope posts:write"),
+        ("payer", "POST /posts/by-read", None, 403, "scope posts:read"),
         ("payer", "POST /orders/@order/pay", {"method": "c"}, 200, {"status": "paid"}),
         ("payer", "PATCH /orders/@order", {"remark": "a"}, 403, "this needs the scope orders:write"),
         ("payer", "POST /notes/@note/give", None, 403, "this needs the scope notes:write"),

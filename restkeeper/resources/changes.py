@@ -145,7 +145,7 @@ class Hooks:
 
 
 class Unit:
-    """What one call changes in one transaction: all of it, or nothing. Nothing else writes items and records.
+    """What one call changes in one transaction: all of it, or nothing. Only `restkeeper migrate` writes otherwise.
 
     `changes` has the last change of each item, by collection and id. The `command` is the one that is being done.
     """

@@ -367,7 +367,7 @@ def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tu
         if isinstance(items.failure, StoreUnavailable):  # what a function raises for this would be a wrong response
             raise items.failure from items.failure.__cause__
         if isinstance(error, RecordNotFound):  # of `read_item`: it is not the item of the request
-            raise Conflict(f"{name_of(function)}: {error.detail}") from None
+            error = Conflict(f"a function reads what does not exist: {error.detail}")
         if isinstance(error, Problem):
             problem = error.copied()  # its pointers become those of what was sent
             problem.add_note(f"raised by {name_of(function)}")

@@ -171,6 +171,9 @@ def test_a_function_is_one_transaction() -> None:
         items.transaction(fail)
     with pytest.raises(KeyError):
         items.transaction(lambda items: items.delete("products", lamp["id"]) and {}["x"])
+    shell = items  # what a helper of the script uses takes part in it
+    with pytest.raises(KeyError):
+        items.transaction(lambda _: shell.create("products", {"name": "Stool"}) and {}["x"])
     assert [(each["name"], each["version"]) for each in items.find("products", {"sort": "id"})] == [("Desk lamp", 2)]
 
 

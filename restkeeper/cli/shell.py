@@ -13,8 +13,7 @@ from flask.cli import shell_command, with_appcontext
 
 from restkeeper.cli.common import Command, Refused, service_of_app
 from restkeeper.mistakes import own_traceback
-from restkeeper.resources.changes import Unit
-from restkeeper.resources.functions import Items, invoke
+from restkeeper.resources.functions import Items, current_items, invoke
 from restkeeper.service import Service, service_of
 
 METHODS = ("read", "find", "count", "create", "change", "delete")  # of Items
@@ -32,10 +31,12 @@ class ShellItems:
     def transaction(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """What `function(items, …)` returns: it stores all changes by these `items` or, if it raises, none."""
 
-        def work(unit: Unit) -> Any:
-            return invoke(unit.items, partial(function, unit.items, *arguments, **options))
+        def work(items: Items) -> Any:
+            return invoke(items, partial(function, items, *arguments, **options))
 
-        return self._service.write(work)
+        if inside := current_items.get():  # a function of this transaction calls it
+            return work(inside)
+        return self._service.write(lambda unit: work(unit.items))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in METHODS:

@@ -599,8 +599,9 @@ class Store(ABC):
                     raise StoreContended("others change this item at the same time; try again") from None
                 pause = YIELD_SECONDS
                 if isinstance(error, StoreContended):
-                    is_deadlock, pause = isinstance(error, StoreDeadlocked), CONTENDED_SECONDS
-                    plan.update({each: True for each in plan if is_deadlock or each == error.collection})
+                    alone = [*plan] if isinstance(error, StoreDeadlocked) else filter(None, [error.collection])
+                    plan.update(dict.fromkeys(alone, True))
+                    pause = CONTENDED_SECONDS
             self._clock.sleep(pause)
 
     @abstractmethod

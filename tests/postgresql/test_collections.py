@@ -248,6 +248,24 @@ def test_a_deletion_does_not_wait_for_who_refers_to_its_item(store: Store, url: 
     assert (store.count("things"), len(begun)) == (0, 2)
 
 
+def test_a_reference_out_of_the_order_is_not_waited_for(store: Store, url: str) -> None:
+    """Who deletes the item may wait for another one, which this transaction has. The next attempt waits, as above."""
+    insert(store, record("a"), record("b"))
+    parallel, begun = Parallel(), list[str]()
+
+    def change(transaction: Transaction) -> None:
+        begun.append("attempt")
+        transaction.read("things", "b")
+        refer(transaction)
+
+    held = Holder(store, parallel, lambda transaction: transaction.lock_to_delete("things", "a"))
+    parallel.start(repeat, store, change)
+    until(lambda: len(begun) == 1 and count_of(url, BLOCKED) == 1)
+    held.release()
+    parallel.join()
+    assert len(begun) == 2
+
+
 def test_a_deadlock_is_done_again(store: Store) -> None:
     """Where two store the same unique values in opposite orders the database ends one, which then waits for the other.
 

@@ -185,13 +185,17 @@ class PostgresTransaction(Transaction):
         """
         before, item = self._last, (collection, clean(id))
         self._last = max(before, item)
-        return self._plan is None or item >= before or self._collections_locked[collection]
+        return self._plan is None or item >= before or self._collections_locked.get(collection, False)
 
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
         for id in ids:
             if (collection, id) not in self._locked:
-                self._database.queue(_PRESENT, (collection, clean(id)), refusal=missing(id))
-                self._last, self._waits = max(self._last, (collection, clean(id))), False
+                item, self._waits = (collection, clean(id)), False
+                if self._may_wait(*item):
+                    self._database.queue(_PRESENT, item, refusal=missing(id))
+                else:  # who deletes it may wait for an item that this transaction has
+                    self._database.queue(_EXISTS, item, refusal=missing(id))
+                    self._database.queue(f"{_PRESENT} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
 
     def flush(self) -> None:
         self._database.flush()

@@ -73,7 +73,7 @@ def test_a_function_uses_what_its_request_says() -> None:
     def sign(items: Items) -> JsonObject:
         """Sign the first one, if it is as the caller knows it."""
         text = f"{items.call.caller.id} at {items.now()}"
-        return items.change("logs", "1", lambda note: {**note, "text": text}, conditions=items.call.conditions)
+        return items.change("logs", "1", lambda note: {**note, "text": text}, conditions=items.conditions)
 
     client = create_shop(Config(), [notes], clock=SetClock(0.0)).test_client()
     tag = client.post("/logs", json={"id": "1", "text": "a", "number": 0}).headers["ETag"]

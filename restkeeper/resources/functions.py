@@ -23,6 +23,7 @@ from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN
 from restkeeper.storage.errors import (
+    RecordChanged,
     RecordNotFound,
     SearchTooLong,
     StoreError,
@@ -79,8 +80,13 @@ class Items:
 
     @property
     def call(self) -> Call:
-        """The request that this is for, with its `caller` and its `conditions`; or that of a program."""
+        """The request that this is for, with its `caller`; or that of a program."""
         return self.unit.call
+
+    @property
+    def conditions(self) -> Conditions:
+        """Those of the request, or of the operation of a batch, that this is for: `If-Match` and its like."""
+        return self.unit.command.conditions if self.unit.command else NONE
 
     def now(self) -> str:
         """The time of the service's clock, as items have it."""
@@ -364,7 +370,8 @@ def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tu
     try:
         result = function(*arguments)
     except Exception as error:
-        if isinstance(items.failure, StoreUnavailable):  # what a function raises for this would be a wrong response
+        # What a function raises for this would be a wrong response, or the end of what is to be done again.
+        if isinstance(items.failure, StoreUnavailable | RecordChanged):
             raise items.failure from items.failure.__cause__
         if isinstance(error, RecordNotFound):  # of `read_item`: it is not the item of the request
             error = Conflict(f"a function reads what does not exist: {error.detail}")

@@ -222,7 +222,7 @@ class _Batch(Execution):
                     each |= {"pointer": f"#/operations/{self._number}/path", "detail": f"{name} {each['detail']}"}
             error.members["operation"] = self._number
             return error
-        change = self.change_of(error)
+        change = self.unit.change_of(error) if self.unit else None
         command = change.command if change else None
         number = int(command.pointer.split("/")[2]) if command else self._number
         problem = self.explained(error, change, "")

@@ -40,9 +40,9 @@ class Command(NamedTuple):
     """What to do with an item, or with a collection.
 
     The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act". The
-    `body` is what was sent; of an action, what its schema has loaded. The `conditions` are those of the item with this
-    `id`; of a creation, those of the list. What is wrong stands below the `pointer` in what was sent: "", "/3" or
-    "/operations/2/body". The `owner` is that of a new item, named beside it.
+    `body` is what was sent; of "replace", "upsert" and "act" it is what is loaded, once that is done. The `conditions`
+    are those of the item with this `id`; of a creation, those of the list. What is wrong stands below the `pointer` in
+    what was sent: "", "/3" or "/operations/2/body". The `owner` is that of a new item, named beside it.
     """
 
     kind: str
@@ -58,8 +58,9 @@ class Command(NamedTuple):
 class Change(NamedTuple):
     """One write of one item: the item before and after (None where there is none), and when (RFC 3339).
 
-    It `follows` a command if a function of the service makes it, or a deletion. Without a command it is one of a
-    program. A migration to a new schema, or a note beside the item, is no change: the version stays.
+    It `follows` the change of a command if a function of the service makes it, or if it is what the deletion of an item
+    means for others. Without a command it is one of a program, or of a feature. A migration to a new schema, or a note
+    beside the item, is no change: the version stays.
     """
 
     stored: StoredView
@@ -145,7 +146,7 @@ class Hooks:
 
 
 class Unit:
-    """What one call changes in one transaction: all of it, or nothing. Only `restkeeper migrate` writes otherwise.
+    """What one call changes in one transaction: all of it, or nothing. Else only an operator's commands write items.
 
     `changes` has the last change of each item, by collection and id. The `command` is the one that is being done.
     """

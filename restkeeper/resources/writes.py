@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import (
@@ -14,6 +14,7 @@ from restkeeper.errors import (
     Forbidden,
     NotFound,
     Problem,
+    Unavailable,
     ValidationFailed,
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
@@ -43,7 +44,6 @@ from restkeeper.storage.errors import (
 )
 from restkeeper.storage.interface import Record
 
-T = TypeVar("T")
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
 
 OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
@@ -192,13 +192,9 @@ class Execution:
         """
         if isinstance(error, Problem):
             return place(error, self.unit.command.pointer) if self.unit and self.unit.command else error
-        change = self.change_of(error)
+        change = self.unit.change_of(error) if self.unit else None
         command = change.command if change else None
         return self.explained(error, change, command.pointer if command else "")
-
-    def change_of(self, error: Refusal) -> Change | None:
-        """The change that the store refuses, if that is one of an item."""
-        return self.unit.change_of(error) if self.unit else None
 
     def explained(self, error: Refusal, change: Change | None, pointer: str) -> Problem:
         """What the store refuses of a change: below its `pointer`, with the fields that callers know."""
@@ -216,7 +212,7 @@ class Execution:
         return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
 
     def run(self, once: IdempotencyRecord) -> Any:
-        """The response, or the one that is stored of the same request. Raises what a response says."""
+        """The response, or the one that is stored of the same request. Raises the problem of a response."""
         store, deadline = self._store, self.call.deadline(self._clock)
         if (stored := once.find(self.call, store)) is not None:
             return stored
@@ -226,8 +222,9 @@ class Execution:
         while stored is None:
             try:
                 return store.write(work, collections=self._locked, use_reserve=self.use_reserve, deadline=deadline)
-            except ResponseStored:  # by a repetition of the request
-                stored = once.find(self.call, store)
+            except ResponseStored:  # by a repetition of the request, whose commit can still fail
+                if (stored := once.find(self.call, store)) is None and self._clock.monotonic() >= deadline:
+                    raise Unavailable("others repeat this request at the same time; try again") from None
             except (Problem, DuplicateValue, ReferenceMissing) as error:
                 raise self.explain(error) from error.__cause__
         return stored

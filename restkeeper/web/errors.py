@@ -20,6 +20,7 @@ from restkeeper.clock import is_due
 from restkeeper.errors import Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
+    RecordChanged,
     RecordNotFound,
     ReferenceMissing,
     StoreBusy,
@@ -51,6 +52,7 @@ _OF_STORE: dict[type[StoreError], Callable[[Any], Problem]] = {
     RecordNotFound: lambda error: errors.NotFound(error.detail),
     ReferenceMissing: lambda error: errors.Conflict(error.text),
     DuplicateValue: lambda error: errors.Duplicate(error.detail, errors=error.faults),
+    RecordChanged: lambda error: errors.Unavailable(error.detail),
     StoreFull: lambda error: errors.InsufficientStorage(error.detail),
     StoreUnavailable: lambda error: errors.Unavailable(error.detail),
 }

@@ -40,6 +40,7 @@ class Maker:
         items = content[name]
         text, number, single = UNIQUE[name], COUNTED[name], choose(items or [{}])
         value, low = single.get(text, "none"), self.random.randrange(400)
+        word = str(value).lower().split(" ")[0]  # of several, the package looks for the whole text
         part, page, size = str(value)[1:4].lower(), self.random.randint(1, 3), self.random.randint(1, 3)
         parent = choose([*CHILDREN])
         child, key = CHILDREN[parent]
@@ -51,7 +52,7 @@ class Maker:
         orders: list[dict[str, Any]] = [{"_sort": text}, {}, {}]
         if old:
             filters += [{f"{number}_gte": low}, {f"{number}_gte": 2, f"{number}_lte": low}, {f"{text}_like": part}]
-            filters += [{"id_ne": single.get("id", 1)}, {text: [value, "other"]}, {"q": str(value).lower()}]
+            filters += [{"id_ne": single.get("id", 1)}, {text: [value, "other"]}, {"q": word}]
             filters += [{f"{number}_ne": 50}]
             orders += [{"_sort": text, "_order": "desc"}, {"_sort": f"{text},id", "_order": "desc,asc"}]
             slices: list[dict[str, Any]] = [{"_page": page, "_limit": size}, {"_start": page - 1, "_end": page + size}]

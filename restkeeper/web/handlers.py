@@ -128,7 +128,7 @@ class _Found(NamedTuple):
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
 
 
-Ahead = Callable[[list[Command]], list[Command]]  # see `Commands`
+Completion = Callable[[list[Command]], list[Command]]  # see `Commands`
 
 
 class CollectionHandlers:
@@ -155,7 +155,7 @@ class CollectionHandlers:
         require_acceptable(JSON)
         return read_object(*types, most=most, **self.items.config.body_limits)
 
-    def execute(self, commands: list[Command], once: IdempotencyRecord, ahead: Ahead | None = None) -> Reply:
+    def execute(self, commands: list[Command], once: IdempotencyRecord, ahead: Completion | None = None) -> Reply:
         """The response to commands. See `Commands`."""
         reply: Reply = Commands(self.items, current_call(), commands, ahead, large=is_large()).run(once)
         return reply
@@ -313,7 +313,7 @@ class CollectionHandlers:
         """
         return self._create(self.body(JSON, most=MOST_TOGETHER), request.path)
 
-    def _create(self, sent: Any, path: str, ahead: Ahead | None = None) -> Reply:
+    def _create(self, sent: Any, path: str, ahead: Completion | None = None) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.
 
         The new items are at this `path`.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
-from flask import Blueprint, Flask, Request, Response, current_app
+from flask import Blueprint, Flask, Request, Response, current_app, has_request_context
 from marshmallow import Schema
 
 from restkeeper import exactjson
@@ -31,8 +31,8 @@ from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailabl
 from restkeeper.storage.interface import GONE, Collection, StoredState
 from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
-from restkeeper.web.application import Application, base_path
-from restkeeper.web.auth import Guard, caller_or_program
+from restkeeper.web.application import Application, address_of
+from restkeeper.web.auth import Guard, caller
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution, operation_of
 
@@ -266,7 +266,9 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     Nor those of what is embedded in it.
     """
     service = service_of(current_app)
-    private = stored_in(service.stored, collection).of(_reader()).hidden
+    items = current_items.get()
+    who = items.unit.call.caller if items else _present()[0]
+    private = stored_in(service.stored, collection).of(who).hidden
     public: Any = {name: value for name, value in item.items() if name not in private}
     for name, relation in service.related[collection].relations.items():
         steps = [name] if relation.is_back or relation.beside else name.split(".")
@@ -274,11 +276,9 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     return cast(dict[str, Any], public)
 
 
-def _reader() -> Caller:
-    """The caller of the function, or of the request; a program sees everything."""
-    if items := current_items.get():
-        return items.unit.call.caller
-    return caller_or_program()
+def _present() -> tuple[Caller, str]:
+    """The caller of the request, and the prefix of addresses for it; a program's, as in a shell, without a request."""
+    return (caller(), address_of("")) if has_request_context() else (PROGRAM, "")
 
 
 def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -333,7 +333,7 @@ def _pages(
         page = service.store.page(items.name, query, service.config.page_bytes)
         bodies = items.stored.bodies(page)
         if parts:
-            bodies = with_related(EVERYBODY, items, bodies, parts, requested.fields, base_path())
+            bodies = with_related(EVERYBODY, items, bodies, parts, requested.fields, _present()[1])
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
         yield from map(exactjson.stored, bodies)

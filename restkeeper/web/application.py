@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from flask import Flask, Request, Response, has_request_context
+from flask import Flask, Request, Response
 from flask.sessions import NullSession, SecureCookieSessionInterface
 from flask.typing import ResponseReturnValue, RouteCallable
 from werkzeug.datastructures import Headers
@@ -213,11 +213,6 @@ class Application(Flask):
             environ["HTTP_HOST"] = ""  # what comes after cannot be read either
         trusted = host if host and self.trusts_host(host) else ""
         return trusted, self.url_map.bind_to_environ(environ, subdomain="").server_name
-
-
-def base_path() -> str:
-    """The prefix at which the current request finds the service, escaped; empty if there is no request."""
-    return address_of("") if has_request_context() else ""
 
 
 def address_of(path: str) -> str:

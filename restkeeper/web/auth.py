@@ -13,7 +13,7 @@ from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
 from typing import Any, TypeVar
 
-from flask import Request, has_request_context
+from flask import Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
 from restkeeper.net import is_loopback
@@ -23,7 +23,6 @@ from restkeeper.resources.call import (
     EVERYBODY,
     KNOWN,
     NOBODY,
-    PROGRAM,
     PUBLIC,
     REALM,
     SCOPE,
@@ -42,11 +41,6 @@ CALL = "restkeeper.call"  # likewise: see `web.calls`
 def caller() -> Caller:
     """The caller of the current request."""
     return caller_in(current_request().environ)
-
-
-def caller_or_program() -> Caller:
-    """The caller of the current request; PROGRAM if there is none."""
-    return caller() if has_request_context() else PROGRAM
 
 
 def caller_in(environ: dict[str, Any]) -> Caller:

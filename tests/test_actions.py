@@ -50,6 +50,17 @@ def logs(client: FlaskClient) -> list[str]:
     return [each["text"] for each in client.get("/logs").json]
 
 
+def test_only_put_patch_and_delete_need_conditions() -> None:
+    """An action sees the item as it is: nobody's change is lost by it."""
+    client = create_app(Config(require_if_match=True)).test_client()
+    order, _ = new_order(client)
+    assert client.patch(order, json={"note": "x"}).status_code == 428
+    assert client.post(f"{order}/pay", json=CARD).status_code == 200
+    assert client.post(f"{order}/pay", json=CARD, headers={"If-Match": '"stale"'}).status_code == 412
+    responses = client.get("/openapi.json").json["paths"]["/orders/{id}/pay"]["post"]["responses"]
+    assert "412" in responses and "428" not in responses
+
+
 def test_an_action_changes_its_item_and_others(client: FlaskClient) -> None:
     """In one transaction, each with its event, under the conditions of a change."""
     order, product = new_order(client)

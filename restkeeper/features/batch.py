@@ -19,7 +19,7 @@ from restkeeper.resources.call import KNOWN, PUBLIC, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, Command
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import ServedCollection, refer
-from restkeeper.resources.resource import Ownership
+from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.writes import (
     OWNER_QUERY,
     OWNER_UNUSED,
@@ -261,7 +261,8 @@ class _Batch(Execution):
         if relation:
             self._refer(of, relation, command.id, sent, unit.transaction)
             command = command._replace(id="")
-        require_none([fault((), NO_BODY)] if command.action and sent and not command.action.body else [])
+        if isinstance(command.action, Action) and sent and not command.action.body:
+            require_none([fault((), NO_BODY)])
         return with_body(self.reader(command.collection), command, sent)
 
     def _found(

@@ -36,11 +36,22 @@ class Answer(NamedTuple):
     id: str = ""
 
 
+class Operation(NamedTuple):
+    """What only a feature does with its items: `work` gets the unit, its `CollectionReader`, the item, and the body.
+
+    The body is what `load` returns for what was sent; that is called once, before the transaction. The item is None for
+    an operation of the collection. Returns the `Answer`.
+    """
+
+    work: Callable[..., Answer]
+    load: Callable[[Any], Any] = lambda sent: sent
+
+
 class Command(NamedTuple):
     """What to do with an item, or with a collection.
 
-    The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act". The
-    `body` is what was sent; of "replace", "upsert" and "act" it is what is loaded, once that is done. The `conditions`
+    The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act"; an
+    `action` says how. The `body` is what was sent, or what is loaded of that, once that is done. The `conditions`
     are those of the item with this `id`; of a creation, those of the list. What is wrong stands below the `pointer` in
     what was sent: "", "/3" or "/operations/2/body". The `owner` is that of a new item, named beside it.
     """
@@ -49,7 +60,7 @@ class Command(NamedTuple):
     collection: str
     id: str = ""
     body: Any = None
-    action: Action | None = None
+    action: Action | Operation | None = None
     conditions: Conditions = NONE
     pointer: str = ""
     owner: str | None = None

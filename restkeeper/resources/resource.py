@@ -41,6 +41,7 @@ from restkeeper.schemas.prepared import (
     fields_of,
     is_computed,
     is_optional,
+    loaded,
     prepared,
     refusals,
     worded,
@@ -130,6 +131,10 @@ class Action:
     def schema(self) -> Schema | None:
         """What loads its body, in the words of the engine."""
         return worded(self.body(partial=self.partial or None)) if self.body else None
+
+    def load(self, sent: Any) -> Any:
+        """What the schema loads of a body, None without a schema. Raises ValidationFailed."""
+        return loaded(self.schema, sent) if self.schema else None
 
 
 class Revision(NamedTuple):

@@ -19,7 +19,7 @@ from restkeeper.errors import (
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import NONE, Call, Conditions, lacking
-from restkeeper.resources.changes import Answer, Change, Command, Hooks, IdempotencyRecord, Unit
+from restkeeper.resources.changes import Answer, Change, Command, Hooks, IdempotencyRecord, Operation, Unit
 from restkeeper.resources.functions import (
     Items,
     as_conflict,
@@ -34,7 +34,6 @@ from restkeeper.resources.queries import Arguments
 from restkeeper.resources.references import number_of_references
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.views import View
-from restkeeper.schemas.prepared import loaded
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -62,15 +61,17 @@ class CommandUnit(Unit):
         """
         self.command, to = command, self.reader(command.collection)
         before = self.read_to_change(to, command) if command.id else None
-        if before is not None or command.action:
+        match command.action:
+            case Operation() as operation:
+                return operation.work(self, to, before, command.body)
+            case Action() as action:
+                return self._act(to, action, before, command.body)
+        if before is not None:
             return self._change(to, command, before)
         command = as_creation(to, command)
         return to.answer(self.create(to, [command], new_records(to, [command]))[0])
 
-    def _change(self, to: CollectionReader, command: Command, before: Record | None) -> Answer:
-        if command.action:
-            return self._act(to, command, command.action, before)
-        assert before is not None  # noqa: S101 - all other commands have an id
+    def _change(self, to: CollectionReader, command: Command, before: Record) -> Answer:
         if command.kind == "delete":
             with as_conflict(to.served.name):  # there is no body that a function could refuse
                 self.write_item(to, before, None)
@@ -101,9 +102,8 @@ class CommandUnit(Unit):
             raise Conflict(f"{to.served.name}: {detail}")
         return present
 
-    def _act(self, to: CollectionReader, command: Command, action: Action, before: Record | None) -> Answer:
+    def _act(self, to: CollectionReader, action: Action, before: Record | None, loaded: Any) -> Answer:
         """Do an action, of an item or of the collection. Raises what its function raises."""
-        loaded = command.body
         items: Items = self.items
         if action.schema:
             self.hooks.check_body(self, action.schema, loaded)
@@ -125,7 +125,7 @@ class CommandUnit(Unit):
 
     def read_to_change(self, to: CollectionReader, command: Command) -> Record | None:
         """An item that the caller may change, locked; None where an upsert creates it."""
-        conditions, must_say = command.conditions, to.served.config.require_if_match
+        conditions, must_say = command.conditions, command.kind != "act" and to.served.config.require_if_match
         try:
             record = to.served.stored.read(self.transaction, command.id)
             to.view.access.require_change(self.call.caller, record)
@@ -240,28 +240,6 @@ class Execution:
         return once.save(transaction, self.do(unit))
 
 
-class Procedure(Execution):
-    """Work of a feature's own with items of one collection, and with what `ahead` returns before the transaction."""
-
-    def __init__(
-        self,
-        of: ServedCollection,
-        call: Call,
-        work: Callable[[CommandUnit, Any], Answer],
-        ahead: Callable[[], Any],
-        *,
-        large: bool = False,
-    ) -> None:
-        super().__init__(call, [of], of.store, of.hooks, locked=[of.name], large=large)
-        self._own_work, self._ahead = work, ahead
-
-    def load(self) -> None:
-        self._found = self._ahead()
-
-    def do(self, unit: CommandUnit) -> Answer:
-        return self._own_work(unit, self._found)
-
-
 class Commands(Execution):
     """The commands of one request: one, or the creations of an array.
 
@@ -307,12 +285,12 @@ class Commands(Execution):
 
 
 def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
-    """The command with what was sent, as the schema of its action or the view of its caller loads it.
+    """The command with what was sent, as its action or the view of its caller loads it.
 
     What an item is created of, or is merged with, is loaded with the item. Raises ValidationFailed.
     """
     if action := command.action:
-        sent = action.schema and loaded(action.schema, sent)
+        sent = action.load(sent)
     elif command.kind in ("replace", "upsert"):
         sent = to.view.loaded(sent)
     return command._replace(body=sent)

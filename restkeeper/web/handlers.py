@@ -24,9 +24,10 @@ from restkeeper.errors import (
     PreconditionRequired,
     ValidationFailed,
 )
+from restkeeper.exactjson import JsonObject
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, NONE, Call, lacking
-from restkeeper.resources.changes import Answer, Command, IdempotencyRecord
+from restkeeper.resources.changes import Answer, Command, IdempotencyRecord, Operation, Unit
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
@@ -37,7 +38,6 @@ from restkeeper.resources.writes import (
     OWNER_UNUSED,
     Commands,
     CommandUnit,
-    Procedure,
     owner_fault,
     require_new_owner,
 )
@@ -160,24 +160,10 @@ class CollectionHandlers:
         reply: Reply = Commands(self.items, current_call(), commands, ahead, large=is_large()).run(once)
         return reply
 
-    def perform(
-        self,
-        work: Callable[[CommandUnit, Any], Answer],
-        once: IdempotencyRecord,
-        ahead: Callable[[], Any] = lambda: None,
-        *,
-        use_reserve: bool = False,
-    ) -> Reply:
-        """The response to work in one transaction that no command says. See `Procedure`."""
-        procedure = Procedure(self.items, current_call(), work, ahead, large=is_large())
-        procedure.use_reserve = use_reserve
-        reply: Reply = procedure.run(once)
-        return reply
-
-    def change(self, kind: str, id: str, *types: str) -> Reply:
+    def change(self, kind: str, id: str, *types: str, how: Operation | None = None) -> Reply:
         """The response to a change that may be repeated: it is the item."""
         (owner, *_), conditions = arguments().get(OWNER_QUERY, _NO_OWNER), current_call().conditions
-        command = Command(kind, self.name, id, self.body(*types), conditions=conditions, owner=owner)
+        command = Command(kind, self.name, id, self.body(*types), how, conditions, owner=owner)
         return self.execute([command], IdempotencyRecord(self.reply))
 
     def reply(self, answer: Answer) -> Reply:
@@ -290,7 +276,8 @@ class CollectionHandlers:
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
         taken = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
-        returned = (KEPT, *CHANGE) if action.of_item else (RESULT, *WRITE_PROBLEMS)
+        changed = (KEPT, *CHANGE_PROBLEMS, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
+        returned = changed if action.of_item else (RESULT, *WRITE_PROBLEMS)
         own = operation_of(action.function).problems
         view = takes(*taken, body=action.schema and Body(action.schema))(returns(*returned, Conflict, *own)(act))
         return MethodType(needs(action.scope)(view), self)
@@ -438,31 +425,32 @@ class SecretItemHandlers(CollectionHandlers):
         """Read one item."""
         return super().read_item(id)
 
-    def delete_with(self, id: str, delete: Callable[[CommandUnit], None]) -> Reply:
-        """The response to the deletion of an item with what `delete` deletes beside it."""
+    def make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
+        """A new item, and its secret. Raises ValidationFailed."""
+        raise NotImplementedError
+
+    def renewed(self, record: Record, now: str) -> tuple[Record, str]:
+        """An item with another secret. Raises ValidationFailed for one that cannot have one."""
+        raise NotImplementedError
+
+    def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
+        """Store both, in the place of the item `before`, if there is one."""
+        raise NotImplementedError
+
+    def forget(self, unit: Unit, id: str) -> None:
+        """Delete what is stored beside an item."""
+        raise NotImplementedError
+
+    def delete_with_secret(self, id: str) -> Reply:
+        """The response to the deletion of an item and its secret."""
         require_acceptable(JSON)
-        command = Command("delete", self.name, id, conditions=current_call().conditions)
+        command = Command("delete", self.name, id, None, Operation(self._delete), current_call().conditions)
+        return self.execute([command], IdempotencyRecord(_plain))
 
-        def work(unit: CommandUnit, _: object) -> Answer:
-            answer = unit.do(command)
-            delete(unit)
-            return answer
-
-        return self.perform(work, IdempotencyRecord(_plain), use_reserve=True)
-
-    def save_with_secret(
-        self,
-        make: Callable[[Any, str], tuple[Record, str]],
-        store: Callable[[CommandUnit, Record | None, Record, str], None],
-        id: str | None = None,
-    ) -> Reply:
-        """Create an item from the request's body, or give the one with this id a new secret.
-
-        `make` gets what was sent, or the item, and the time; it returns the item and its secret, which only this
-        response has. `store` stores them, given the item before, too.
-        """
+    def save_with_secret(self, id: str = "") -> Reply:
+        """The response to the creation of an item, or to a new secret of the one with this id: it has the secret."""
         require_acceptable(JSON)
-        sent, path = self.body(JSON) if id is None else None, request.path if id is None else ""
+        sent, path = (None, "") if id else (self.body(JSON), request.path)
 
         def render(answer: Answer) -> Reply:
             reply = Reply(answer.body, headers={"Cache-Control": UNCACHED, "ETag": f'"{answer.tag}"'})
@@ -470,26 +458,32 @@ class SecretItemHandlers(CollectionHandlers):
                 reply.headers["Location"] = address_of(f"{path}/{answer.id}")
             return reply
 
-        items = self.items
+        how = Operation(self._renew) if id else Operation(self._create_made, lambda sent: self.make(sent, self._now()))
+        command = Command("act", self.name, id, sent, how, current_call().conditions)
+        return self.execute([command], self.items.hooks.idempotency(sent, render, secret=True))
 
-        def new() -> tuple[Record, str] | None:
-            return make(sent, rfc3339(items.clock.time())) if id is None else None
+    def _now(self) -> str:
+        return rfc3339(self.items.clock.time())
 
-        def work(unit: CommandUnit, made: tuple[Record, str] | None) -> Answer:
-            to, before = unit.reader(items.name), None
-            if made is None:
-                before = unit.transaction.read(items.name, str(id))
-                unit.call.conditions.require(to.tag(before), before.updated_at)
-                made = make(before, rfc3339(items.clock.time()))
-            else:
-                if unit.call.conditions is not NONE:
-                    unit.require_list(to, unit.call.conditions)
-            record, secret = made
-            store(unit, before, record, secret)
-            shown = exactjson.loads(items.stored.body(record))
-            return Answer(exactjson.dumps(shown | {"secret": secret}), to.tag(record), id=record.id)
+    def _create_made(self, unit: CommandUnit, to: CollectionReader, _: None, made: tuple[Record, str]) -> Answer:
+        if unit.call.conditions is not NONE:
+            unit.require_list(to, unit.call.conditions)
+        return self._saved(unit, to, None, *made)
 
-        return self.perform(work, items.hooks.idempotency(sent, render, secret=True), new)
+    def _renew(self, unit: CommandUnit, to: CollectionReader, before: Record, _: None) -> Answer:
+        return self._saved(unit, to, before, *self.renewed(before, unit.now()))
+
+    def _saved(
+        self, unit: CommandUnit, to: CollectionReader, before: Record | None, record: Record, secret: str
+    ) -> Answer:
+        self.store(unit, before, record, secret)
+        shown = exactjson.loads(to.view.body(record))
+        return Answer(exactjson.dumps(shown | {"secret": secret}), to.tag(record), id=record.id)
+
+    def _delete(self, unit: CommandUnit, to: CollectionReader, before: Record, _: None) -> Answer:
+        unit.write_item(to, before, None)
+        self.forget(unit, before.id)
+        return Answer(to.view.body(before))
 
 
 def _plain(answer: Answer) -> Reply:

@@ -13,7 +13,7 @@ from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import inf
 from typing import ClassVar, NamedTuple
 
@@ -273,17 +273,29 @@ class KeyHandlers(SecretItemHandlers):
         routes.add_url_rule("/<id>/rotate", view_func=self.rotate_item, methods=["POST"])
         return routes
 
+    def make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
+        return make_key(self._keys, self._scopes, sent, now)
+
+    def renewed(self, record: Record, now: str) -> tuple[Record, str]:
+        return renewed_key(self._keys, record, now)
+
+    def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
+        store_key(self._keys, unit, before, record, secret)
+
+    def forget(self, unit: Unit, id: str) -> None:
+        unit.remove_record(CREDENTIALS.name, id)
+
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-        return self.save_with_secret(partial(make_key, self._keys, self._scopes), partial(store_key, self._keys))
+        return self.save_with_secret()
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage, ValidationFailed)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-        return self.save_with_secret(partial(renewed_key, self._keys), partial(store_key, self._keys), id)
+        return self.save_with_secret(id)
 
     def delete_item(self, id: str) -> Reply:
         """Revoke it, from the next request on; the response is the key as it last was."""
-        return self.delete_with(id, lambda unit: unit.remove_record(CREDENTIALS.name, id))
+        return self.delete_with_secret(id)

@@ -7,7 +7,6 @@ import logging
 import secrets
 from base64 import b64encode
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -21,7 +20,8 @@ from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.call import of_program
-from restkeeper.resources.changes import Answer, Command, Hooks, IdempotencyRecord, Unit
+from restkeeper.resources.changes import Answer, Command, Hooks, Operation, Unit
+from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.queries import Reader, one_of
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
@@ -159,7 +159,7 @@ def disable_webhook(webhooks: StoredView, transaction: Transaction, id: str, rea
     if webhook["status"] == "disabled":
         return
     changed = _changed(webhooks, record, rfc3339(now), status="disabled")
-    unit.write(unit.changed(webhooks, record, changed))
+    unit.put_record(WEBHOOKS.name, changed)
     data = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
     transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, data))
     _log.warning("webhook %s is disabled: %s", id, reason)
@@ -201,46 +201,55 @@ class WebhookHandlers(SecretItemHandlers):
         routes.add_url_rule(redeliver, view_func=self.redeliver_to_item, methods=["POST"])
         return routes
 
+    def make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
+        record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)
+        webhook = exactjson.loads(record.body)
+        faults = self._faults(webhook)
+        if webhook["status"] == "disabled":
+            faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
+        require_none(faults)
+        return record, new_secret()
+
+    def renewed(self, record: Record, now: str) -> tuple[Record, str]:
+        return _changed(self._webhooks, record, now), new_secret()
+
+    def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
+        now, transaction, secrets = self.items.clock.time(), unit.transaction, [Secret(secret)]
+        if before is None:
+            unit.apply(self._webhooks, None, record)
+            transaction.subscribe(record.id, secrets)
+        else:  # the former secret signs, too, until its receiver has the new one
+            newest, *older = transaction.secrets(record.id)
+            secrets += [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
+            unit.apply(self._webhooks, before, record)
+            transaction.set_secrets(record.id, secrets[:MOST_SECRETS])
+
+    def forget(self, unit: Unit, id: str) -> None:
+        unit.transaction.unsubscribe(id)
+
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=Body("New{}"))
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
-
-        def insert(unit: Unit, before: Record | None, record: Record, secret: str) -> None:
-            unit.apply(self._webhooks, before, record)
-            unit.transaction.subscribe(record.id, [Secret(secret)])
-
-        return self.save_with_secret(self._make, insert)
+        return self.save_with_secret()
 
     @takes(IDEMPOTENT, COMPARED, *ITEM_CONDITIONS)
     @returns(ROTATED, *CHANGE_PROBLEMS, InsufficientStorage)
     def rotate_item(self, id: str) -> Reply:
         """Give it a new secret. Only this response has it."""
-
-        def update(unit: Unit, before: Record | None, record: Record, secret: str) -> None:
-            now, transaction = self.items.clock.time(), unit.transaction
-            newest, *older = transaction.secrets(record.id)
-            former = [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
-            unit.apply(self._webhooks, before, record)
-            transaction.set_secrets(record.id, [Secret(secret), *former][:MOST_SECRETS])
-
-        return self.save_with_secret(
-            lambda record, now: (_changed(self._webhooks, record, now), new_secret()), update, id
-        )
+        return self.save_with_secret(id)
 
     def replace_item(self, id: str) -> Reply:
         """Replace a webhook except its secret: optional fields that are left out take their defaults."""
-        return self._change_item(id, partial(_replace, self._webhooks), self.body(JSON))
+        return self.change("replace", id, JSON, how=Operation(self._replace))
 
     def merge_item(self, id: str) -> Reply:
         """Change some fields of a webhook (JSON Merge Patch, RFC 7396): `status` pauses and resumes it."""
-        patch = self.body(MERGE_PATCH, JSON)
-        unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
-        return self._change_item(id, self._webhooks.merge, patch | unset)
+        return self.change("merge", id, MERGE_PATCH, JSON, how=Operation(self._merge))
 
     def delete_item(self, id: str) -> Reply:
         """Delete a webhook: nothing more is sent to it. The response is the webhook as it last was."""
-        return self.delete_with(id, lambda unit: unit.transaction.unsubscribe(id))
+        return self.delete_with_secret(id)
 
     @takes(IDEMPOTENT)
     @returns(QUEUED, *QUEUE_PROBLEMS)
@@ -294,40 +303,34 @@ class WebhookHandlers(SecretItemHandlers):
         """Queue a delivery by hand, once for each idempotency key: of the event, new or by its id, that is returned."""
         require_acceptable(JSON)
 
-        def work(unit: Unit, _: object) -> Answer:
-            transaction = unit.transaction
-            number = transaction.queue_manually(id, event(transaction, transaction.read(self.name, id)))
-            return Answer(exactjson.dumps(_represent(transaction.find_delivery(id, number))))
+        def queue(unit: CommandUnit, _: CollectionReader, webhook: Record, body: None) -> Answer:
+            number = unit.transaction.queue_manually(id, event(unit.transaction, webhook))
+            return Answer(exactjson.dumps(_represent(unit.transaction.find_delivery(id, number))))
 
-        return self.perform(work, self.items.hooks.idempotency(None, lambda answer: _reply(answer.body)))
+        command = Command("act", self.name, id, action=Operation(queue))
+        return self.execute([command], self.items.hooks.idempotency(None, lambda answer: _reply(answer.body)))
 
-    def _make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
-        record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)
-        webhook = exactjson.loads(record.body)
-        faults = self._faults(webhook)
-        if webhook["status"] == "disabled":
-            faults.append({"pointer": "#/status", "detail": "must be one of: active, paused"})
-        require_none(faults)
-        return record, new_secret()
+    def _replace(self, unit: CommandUnit, to: CollectionReader, before: Record, sent: JsonObject) -> Answer:
+        """Replace a webhook, which stays at its version unless another one is sent."""
+        pinned = exactjson.stored(self._webhooks.body(before))["api_version"]
+        replace, body = self._webhooks.replace, {"api_version": pinned} | sent
+        return self._change(unit, to, before, replace(before, body, now=unit.now(), limits=unit.hooks.limits))
 
-    def _change_item(self, id: str, change: Callable[..., Record], sent: JsonObject) -> Reply:
+    def _merge(self, unit: CommandUnit, to: CollectionReader, before: Record, patch: JsonObject) -> Answer:
+        unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
+        merge, body = self._webhooks.merge, patch | unset
+        return self._change(unit, to, before, merge(before, body, now=unit.now(), limits=unit.hooks.limits))
+
+    def _change(self, unit: CommandUnit, to: CollectionReader, before: Record, after: Record) -> Answer:
         """Change a webhook. One that was valid by other settings can be paused as it is."""
-
-        def work(unit: CommandUnit, _: object) -> Answer:
-            to = unit.reader(self.name)
-            before = unit.read_to_change(to, Command("replace", self.name, id, conditions=unit.call.conditions))
-            assert before is not None  # noqa: S101 - only an upsert can do without
-            after = change(before, sent, now=rfc3339(self.items.clock.time()), limits=self.items.hooks.limits)
-            was, now = (exactjson.loads(each.body) for each in (before, after))
-            is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version", "scopes"))
-            if after is not before and (is_changed or now["status"] == "active"):
-                require_none(self._faults(now, pinned=was["api_version"]))
-            unit.write_item(to, before, after)
-            if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it
-                unit.transaction.resume(id, self.items.clock.time())  # deliveries that wait are sent at once
-            return to.answer(after)
-
-        return self.perform(work, IdempotencyRecord(self.reply))
+        was, now = (exactjson.loads(each.body) for each in (before, after))
+        is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version", "scopes"))
+        if after is not before and (is_changed or now["status"] == "active"):
+            require_none(self._faults(now, pinned=was["api_version"]))
+        unit.write_item(to, before, after)
+        if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it
+            unit.transaction.resume(before.id, self.items.clock.time())  # deliveries that wait are sent at once
+        return to.answer(after)
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:
         """What is wrong with a webhook beyond its schema. The version that it has `pinned` may be retired."""
@@ -347,12 +350,6 @@ class WebhookHandlers(SecretItemHandlers):
             detail = f"must be one of: {', '.join(known)}" if known else "no field needs a scope to be read"
             faults += [{"pointer": f"#/{name}/{n}", "detail": detail} for n in wrong]
         return faults
-
-
-def _replace(webhooks: StoredView, record: Record, sent: JsonObject, **options: Any) -> Record:
-    """As `View.replace`; a webhook stays at its version unless another one is sent."""
-    pinned = exactjson.stored(webhooks.body(record))["api_version"]
-    return webhooks.replace(record, {"api_version": pinned} | sent, **options)
 
 
 def _number(text: str) -> int:

@@ -10,6 +10,7 @@ from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.views import StoredView
+from restkeeper.resources.writes import place
 from restkeeper.service import Service
 from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
 
@@ -34,12 +35,11 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         try:
             yield
         except DuplicateValue as error:
-            raise Conflict(f"{pointer}: {error}") from None
+            raise Conflict(f"#{pointer}: {error}") from None
         except ReferenceMissing as error:
-            raise Conflict(f"{pointer}{error.pointer.removeprefix('#')}: {error}") from None
+            raise Conflict(f"#{pointer}{error.pointer.removeprefix('#')}: {error}") from None
         except Problem as problem:
-            for each in problem.members.get("errors", ()):
-                each["pointer"] = pointer + each.get("pointer", "").removeprefix("#")
+            place(problem, pointer)
             raise
 
     def create(unit: Unit, stored: StoredView, sent: Any) -> Change:
@@ -55,13 +55,13 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         created = []
         for name, sent in data.items():
             for number, each in turns(enumerate(sent if isinstance(sent, list) else [sent])):
-                pointer = f"#/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
+                pointer = f"/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
                 with at(pointer):
                     created.append((pointer, create(unit, collections[name], each)))
         for pointer, change in turns(created):
             with at(pointer):
                 service.hooks.check(unit, change, bounded=False)
-        with at("#/seed"):
+        with at("/seed"):
             unit.follow(*(change for _, change in created))
 
     service.write(work)

@@ -110,7 +110,7 @@ class LampSchema(ItemSchema):
     status = Status(Lifecycle("a", {"a": ("b", "c"), "b": ("c",), "c": ()}))
 
 
-INDEXES = (Index("email", unique=True, fold=True), Index("name"))
+INDEXES = (Index("email", unique=True, fold=True), Index("name", unique=True), Index("name"))
 
 
 def served(fields: Any = None, **declared: Any) -> Any:
@@ -130,8 +130,9 @@ def cause(before: Any, after: Any) -> str:
 def test_a_field_or_a_state_that_goes_is_one_cause() -> None:
     """It ends its search and its transitions, too: that is not told again."""
     before = served()
-    gone = served({"email": None}, indexes=(), search=("name",))
-    other = served({"email": Whole(0, 9, load_default=0)}, indexes=())  # it has other filters, too
+    gone = served({"email": None}, indexes=INDEXES[1:], search=("name",))
+    number = {"email": Whole(0, 9, load_default=0)}
+    other = served(number, indexes=(Index("email", unique=True), *INDEXES[1:]))  # it has other filters, too
     for after in (gone, other):
         assert cause(before, after).startswith("field email of Lamp: ")
     moves = {"status": Status(Lifecycle("a", {"a": ("b",), "b": ()}))}

@@ -44,9 +44,10 @@ class _Undone(Exception):
 @click.option("--revision", type=int, help="The revision whose export the files are: its items are converted.")
 @click.option("--skip-bad", is_flag=True, help="Import the good lines, list the bad ones, and exit with 0.")
 @click.option("--update", is_flag=True, help="Change the items that lines with their ids have other values for.")
+@click.option("--key", metavar="FIELD", help="As --update, but the items have the same value of this unique field.")
 @click.option("--dry-run", is_flag=True, help="Change nothing: validate the lines, and count what they would change.")
 @with_appcontext
-def import_items(names_and_files: tuple[str, ...], version: str | None, revision: int | None, **options: bool) -> None:
+def import_items(names_and_files: tuple[str, ...], version: str | None, revision: int | None, **options: Any) -> None:
     """Add the items of FILE to the collection NAME. FILE can be "-" for stdin.
 
     Items are validated as those that clients send; if any is not valid, none is imported. An item that has an id, times
@@ -69,7 +70,7 @@ def import_items(names_and_files: tuple[str, ...], version: str | None, revision
         raise click.UsageError(f"{names_and_files[-1]}: write NAME FILE, and again for each further file")
     if sum(file == "-" for _, file in pairs) > 1:
         raise click.UsageError("-: stdin can be read once")
-    chosen = Options(**options)
+    chosen = Options(**options | {"update": bool(options["update"] or options["key"])})
     service = service_of_app(creates=not chosen.dry_run)
     shown, waiting = [items_of(service, name, version, revision) for name, _ in pairs], _Waiting()
     with ExitStack() as stack:

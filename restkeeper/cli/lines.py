@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 from uuid import UUID
 
 import click
@@ -30,6 +30,7 @@ from restkeeper.errors import (
 from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.resource import Ownership
+from restkeeper.resources.unique import query_of_unique, unique_fields
 from restkeeper.resources.views import View
 from restkeeper.schemas.fields import Owner
 from restkeeper.schemas.item import GIVEN_ID, READ_ONLY
@@ -43,11 +44,12 @@ _UNUSED = "-"  # a valid id for a line that has one, or is bad
 
 
 class Options(NamedTuple):
-    """The options of the command that are about items; see its help."""
+    """The options of the command that are about items; see its help. With a `key` it is an update."""
 
     skip_bad: bool
     update: bool
     dry_run: bool
+    key: str | None = None  # names of fields, between commas
 
 
 class Item(NamedTuple):
@@ -85,6 +87,10 @@ class Lines:
         self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
         self._equal_lines = DigestCounts(service.location.folder, stack)
         self.now = rfc3339(service.clock.time())
+        try:
+            self._unique = unique_fields(self.stored.resource, shown, options.key.split(",")) if options.key else ()
+        except ValueError as error:
+            raise click.UsageError(f"--key {options.key} {error}") from None
         self._unit = "line"
         self._listed: list[tuple[int, str]] = []
         self.last_id = ""  # the greatest one, where ids are integers
@@ -145,8 +151,8 @@ class Lines:
         """The item of a line; None if it is known to be there already. Raises what is wrong with the line."""
         made, id = [name for name in (*READ_ONLY, OWNER_MEMBER) if name not in value], self._id_for(value)
         owner = self._take_owner(value)
-        found = self._find(value.get("id", id)) if self.options.update or self.options.dry_run else None
-        if found and self.options.update and not self._is_of_line(made):
+        found = self._find(value, id) if self.options.update or self.options.dry_run else None
+        if found and self.options.update and (self._unique or not self._is_of_line(made)):
             if OWNER_MEMBER not in made and owner != found.owner and not self._owner:
                 raise refusal_of(OWNER_MEMBER, f"it is {found.owner}'s, and changes only by a field, Owner()")
             return self._update(number, found, value)
@@ -172,8 +178,12 @@ class Lines:
             raise refusal_of(OWNER_MEMBER, f"is the field {self._owner} here, which has another one")
         return cast(str | None, owner)
 
-    def _find(self, id: Any) -> Record | None:
-        resource = self.stored.resource
+    def _find(self, value: JsonObject, id: str) -> Record | None:
+        resource, id = self.stored.resource, value.get("id", id)
+        if self._unique:
+            query = query_of_unique(self._shown, self._unique, value)
+            ids = self._service.store.find(resource.name, query, 1) if query else []
+            return self._service.store.read(resource.name, ids[0]) if ids else None
         key = resource.name if resource.singleton else resource.key(id) if re.fullmatch(GIVEN_ID, str(id)) else ""
         with suppress(RecordNotFound):
             return self._service.store.read(resource.name, key)

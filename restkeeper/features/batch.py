@@ -21,11 +21,13 @@ from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import ServedCollection, refer
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.writes import (
+    CONFLICT_QUERY,
     OWNER_QUERY,
     OWNER_UNUSED,
     CommandUnit,
     Execution,
     Refusal,
+    by_unique,
     owner_fault,
     place,
     require_new_owner,
@@ -239,7 +241,7 @@ class _Batch(Execution):
         of = self._by_name.get(unquote(parts[1])) if parts else None
         found = self._found(of, operation["method"], parts[2], parts[3]) if of and parts else None
         args, at = parse_qs(query, keep_blank_values=True), ["operations", self._number]
-        if of is None or found is None or args.keys() - {OWNER_QUERY}:
+        if of is None or found is None or args.keys() - {CONFLICT_QUERY, OWNER_QUERY}:
             why = f"{operation['method']} {shortened(operation['path'])}: there is no such operation"
             raise ValidationFailed(why, errors=[fault([*at, "path"], why)])
         command, scope, relation = found
@@ -253,6 +255,8 @@ class _Batch(Execution):
         sent = _resolved(operation["body"], ids) or {}
         if args:
             require_utf8(query.encode().decode("latin-1"))
+            command = by_unique(self.reader(command.collection), command, args)
+        if OWNER_QUERY in args:
             if command.kind not in ("create", "upsert"):
                 raise owner_fault(OWNER_UNUSED)
             require_new_owner(self.reader(command.collection), args)

@@ -53,7 +53,8 @@ class Command(NamedTuple):
     The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act"; an
     `action` says how. The `body` is what was sent, or what is loaded of that, once that is done. The `conditions`
     are those of the item with this `id`; of a creation, those of the list. What is wrong stands below the `pointer` in
-    what was sent: "", "/3" or "/operations/2/body". The `owner` is that of a new item, named beside it.
+    what was sent: "", "/3" or "/operations/2/body". The `owner` is that of a new item, named beside it. With `unique`
+    fields, "upsert" looks for the item with the values sent of these, and merges what was sent.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Command(NamedTuple):
     conditions: Conditions = NONE
     pointer: str = ""
     owner: str | None = None
+    unique: tuple[str, ...] = ()
 
 
 class Change(NamedTuple):

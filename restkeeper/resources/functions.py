@@ -19,6 +19,7 @@ from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.item import NO_LIMITS, ItemLimits, digest
 from restkeeper.resources.queries import ListRequest, parse
+from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
 from restkeeper.schemas.item import GIVEN
@@ -135,6 +136,25 @@ class Items:
             (record,) = self.unit.numbered(stored, [record], [sent_id])
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
+
+    def upsert(
+        self, collection: str, item: JsonObject, *, on: str | Sequence[str], owner: str | None = None
+    ) -> JsonObject:
+        """Change the item that has the same values in these fields of a unique index, or create it; return it.
+
+        What `item` leaves out stays. Raises as `create` and `change`, and ValueError if no unique index has the fields.
+        """
+        stored = self._stored(collection)
+        try:
+            names = unique_fields(stored.resource, stored, [on] if isinstance(on, str) else on)
+        except ValueError as error:
+            raise ValueError(f"{collection}: items.upsert: on {error}") from None
+        query = query_of_unique(stored, names, item)
+        with self._whole():
+            record = find_unique(self._transaction, collection, query)
+        if record is None:
+            return self.create(collection, item, owner=owner)
+        return self.change(collection, stored.resource.shown(record.id), lambda present: present | item)
 
     def change(
         self,

@@ -12,6 +12,7 @@ from restkeeper.errors import (
     Conflict,
     Duplicate,
     Forbidden,
+    InvalidQuery,
     NotFound,
     Problem,
     Unavailable,
@@ -33,6 +34,7 @@ from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.queries import Arguments
 from restkeeper.resources.references import number_of_references
 from restkeeper.resources.resource import Action, Ownership
+from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import View
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import (
@@ -46,6 +48,7 @@ from restkeeper.storage.interface import Record
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
 
 OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
+CONFLICT_QUERY = "on_conflict"  # the parameter of the unique fields by which an item is looked for, and then changed
 OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
 
 
@@ -60,7 +63,7 @@ class CommandUnit(Unit):
         Raises NotFound, RecordNotFound, Forbidden, the problems of conditions, and what functions of the service raise.
         """
         self.command, to = command, self.reader(command.collection)
-        before = self.read_to_change(to, command) if command.id else None
+        before = self.read_to_change(to, command) if command.id or command.unique else None
         match command.action:
             case Operation() as operation:
                 return operation.work(self, to, before, command.body)
@@ -81,7 +84,7 @@ class CommandUnit(Unit):
         rights, sent = to.served.rights, command.body
         if rights:
             rights.require_owner(to.caller, to.view, sent, before)
-        change = to.view.merge if command.kind == "merge" else to.view.replace
+        change = to.view.merge if command.kind == "merge" or command.unique else to.view.replace
         after = change(before, sent, now=self.now(), limits=self.hooks.limits)
         if rights and after is not before:
             rights.require_values(to.caller, to.view, sent, before, after)
@@ -125,9 +128,10 @@ class CommandUnit(Unit):
 
     def read_to_change(self, to: CollectionReader, command: Command) -> Record | None:
         """An item that the caller may change, locked; None where an upsert creates it."""
-        conditions, must_say = command.conditions, command.kind != "act" and to.served.config.require_if_match
+        conditions, is_replacing = command.conditions, bool(command.id) and command.kind != "act"
+        must_say = is_replacing and to.served.config.require_if_match
         try:
-            record = to.served.stored.read(self.transaction, command.id)
+            record = self._read(to, command)
             to.view.access.require_change(self.call.caller, record)
         except (NotFound, RecordNotFound):
             if command.kind != "upsert":
@@ -136,6 +140,15 @@ class CommandUnit(Unit):
             return None
         if conditions is not NONE or must_say:
             conditions.require(to.tag(record), to.changed_at(record), must_say=must_say)
+        return record
+
+    def _read(self, to: CollectionReader, command: Command) -> Record:
+        """Raises NotFound and RecordNotFound."""
+        if not command.unique:
+            return to.served.stored.read(self.transaction, command.id)
+        query = query_of_unique(to.view, command.unique, command.body)
+        if (record := find_unique(self.transaction, command.collection, query)) is None:
+            raise NotFound("there is no such item")
         return record
 
     def require_list(self, to: CollectionReader, conditions: Conditions) -> None:
@@ -266,7 +279,7 @@ class Commands(Execution):
             self._commands = self._ahead(self._commands)
         first = self._commands[0]
         if first.kind != "create":
-            self._commands = [with_body(to, first, first.body)]
+            self._commands = [with_body(to, each, each.body) for each in self._commands]
             return None
         self._new = new_records(to, self._commands, is_array=bool(first.pointer))
         is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or of.resource.functions)
@@ -274,14 +287,20 @@ class Commands(Execution):
 
     def do(self, unit: CommandUnit) -> Answer:
         if not self._new:
-            return unit.do(self._commands[0])
+            commands = in_turns(self._commands, self._clock, unit.transaction.turn_seconds)
+            answers = [unit.do(each) for each in commands]
+            return self._array(each.body for each in answers) if self._commands[0].pointer else answers[0]
         records = unit.create(self._to, self._commands, self._new)
         return self._response or self._answer(records)
 
     def _answer(self, records: Sequence[Record]) -> Answer:
-        if self._commands[0].pointer:
-            return Answer(b"[" + b",".join(map(self._to.view.body, records)) + b"]")
-        return self._to.answer(records[0])
+        return (
+            self._array(map(self._to.view.body, records)) if self._commands[0].pointer else self._to.answer(records[0])
+        )
+
+    @staticmethod
+    def _array(bodies: Iterable[bytes]) -> Answer:
+        return Answer(b"[" + b",".join(bodies) + b"]")
 
 
 def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
@@ -291,7 +310,7 @@ def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
     """
     if action := command.action:
         sent = action.load(sent)
-    elif command.kind in ("replace", "upsert"):
+    elif command.kind in ("replace", "upsert") and not command.unique:
         sent = to.view.loaded(sent)
     return command._replace(body=sent)
 
@@ -359,6 +378,22 @@ def require_new_owner(to: CollectionReader, args: Arguments) -> None:
         raise owner_fault(f"is the field {name} here: send it in the item")
     if args[OWNER_QUERY][0] not in to.caller.owners:
         raise Forbidden("the owner in the query is none of the caller's own")
+
+
+def by_unique(to: CollectionReader, command: Command, args: Arguments) -> Command:
+    """The command; it looks for an item with the same unique values if the parameters say so. Raises InvalidQuery."""
+    if not (given := args.get(CONFLICT_QUERY)):
+        return command
+    try:
+        if command.kind != "create":
+            raise ValueError("is for a POST that creates items")
+        if command.conditions is not NONE:
+            raise ValueError("looks for one item: leave out the conditions, which are of the list")
+        unique = unique_fields(to.served.resource, to.view, ",".join(given).split(","))
+    except ValueError as error:
+        fault = {"parameter": CONFLICT_QUERY, "detail": str(error)}
+        raise InvalidQuery(f"{CONFLICT_QUERY} {error}", errors=[fault]) from None
+    return command._replace(kind="upsert", unique=unique)
 
 
 def owner_fault(detail: str) -> ValidationFailed:

@@ -55,7 +55,7 @@ from restkeeper.storage.interface import (
     StoredState,
     Subscription,
 )
-from restkeeper.storage.planning import count_items, rows_about
+from restkeeper.storage.planning import count_items, find_ids, rows_about
 from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import (
     look_up,
@@ -158,8 +158,7 @@ class Transaction(Deliveries, Renaming):
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
-        declared, statement = self._collections[collection], "SELECT id {items} LIMIT {most}"
-        return [id for (id,) in rows_about(self._database, statement, declared, query, limit)]
+        return find_ids(self._database, self._collections[collection], query, limit)
 
     def page(
         self, collection: str, query: Query, max_bytes: int | None = None, *, seconds: float | None = None
@@ -454,6 +453,10 @@ class Store(ABC):
             return self._read(state_of, self._collections[collection])[1]
         declared = self._collections[collection]
         return self._search(partial(count_items, collection=declared, query=query, most=most), declared, query)
+
+    def find(self, collection: str, query: Query, limit: int) -> list[str]:
+        """Return the ids of at most so many records of a query."""
+        return self._read(find_ids, self._collections[collection], query, limit)
 
     def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
         """Return the values of the field that the query is sorted by, and how many of its records have each.

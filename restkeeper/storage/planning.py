@@ -82,6 +82,11 @@ def rows_about(database: Database, statement: str, collection: Collection, query
     return [row[1:] for row in rows if row[-1] is not None]
 
 
+def find_ids(database: Database, collection: Collection, query: Query, most: int) -> list[str]:
+    """The ids of some items of a query, at most so many."""
+    return [id for (id,) in rows_about(database, "SELECT id {items} LIMIT {most}", collection, query, most)]
+
+
 def count_items(database: Database, collection: Collection, query: Query, most: int | None) -> int:
     """The number of the items of a query, at most so many; that of all is stored."""
     of_some = "SELECT count(*) FROM (SELECT 1 {items} LIMIT {most}) AS counted"

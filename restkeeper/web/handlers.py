@@ -34,10 +34,12 @@ from restkeeper.resources.items import CollectionReader, ServedCollection, refer
 from restkeeper.resources.queries import MAX_VALUES
 from restkeeper.resources.resource import Action
 from restkeeper.resources.writes import (
+    CONFLICT_QUERY,
     OWNER_QUERY,
     OWNER_UNUSED,
     Commands,
     CommandUnit,
+    by_unique,
     owner_fault,
     require_new_owner,
 )
@@ -95,7 +97,7 @@ ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("ETag
 CREATED_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
-OWNER_PARAMETER = "{}Owner"
+OWNER_PARAMETER, CONFLICT_PARAMETER = "{}Owner", "{}Conflict"
 
 PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
@@ -290,7 +292,7 @@ class CollectionHandlers:
         return self.page(self._begin_read(self.items.page_limit_max))
 
     @needs("write")
-    @takes(*CONDITIONS, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=INPUT)
+    @takes(*CONDITIONS, CONFLICT_PARAMETER, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item.
@@ -305,9 +307,12 @@ class CollectionHandlers:
 
         The new items are at this `path`.
         """
-        conditions, (owner, *_) = current_call().conditions, arguments().get(OWNER_QUERY, _NO_OWNER)
+        args, conditions = arguments(), current_call().conditions
+        owner, *_ = args.get(OWNER_QUERY, _NO_OWNER)
         several = [(f"/{n}", each) for n, each in enumerate(sent)] if isinstance(sent, list) else [("", sent)]
         new = Command("create", self.name, conditions=conditions, owner=owner)
+        if CONFLICT_QUERY in args:
+            new = by_unique(CollectionReader(self.items, current_call()), new, args)
         commands = [new._replace(body=each, pointer=pointer) for pointer, each in several]
         return self.execute(commands, self.items.hooks.idempotency(sent, partial(self.created, path)), ahead)
 
@@ -394,7 +399,7 @@ class ReferringHandlers(CollectionHandlers):
         return self.page(self._begin_read(self.items.page_limit_max), also)
 
     @needs("write")
-    @takes(*CONDITIONS, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
+    @takes(*CONDITIONS, CONFLICT_PARAMETER, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
     @returns(CREATED, NotFound, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item_of_parent(self, id: str) -> Reply:
         """Create an item that refers to the one in the path, or an array of them.

@@ -11,6 +11,7 @@ from restkeeper.resources.embedding import next_of
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, RESERVED, SEVERAL, operators_of
 from restkeeper.resources.resource import Ownership, references_in
+from restkeeper.resources.unique import known_unique
 from restkeeper.resources.views import View
 from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of
 from restkeeper.schemas.item import READ_ONLY
@@ -39,6 +40,7 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
     }
     present = {
         "Search": items.stored.collection.search,
+        "Conflict": known_unique(items.resource, view),
         "Owner": items.resource.ownership is not Ownership.NONE and not view.owner_field,
         "Count": "count" in reserved,
         "Embed": items.relations_for(EVERYBODY),
@@ -185,6 +187,8 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
     yield f"{kind}Fields", parameter("fields", several(spec.schema(f"{kind}Field")), texts["Fields"])
     owner = {"type": "string", "minLength": 1, "maxLength": LONGEST_OWNER}
     yield f"{kind}Owner", parameter("owner", owner, "Which of the caller's owners a new item is of; else the first.")
+    unique = {"type": "string", "enum": [",".join(names) for names in known_unique(items.resource, items.whole)]}
+    yield f"{kind}Conflict", parameter("on_conflict", unique, texts["Conflict"])
     embed = several(
         {"type": "string", "enum": sorted(items.relations_for(EVERYBODY)), "x-extensible": True}, maxItems=MOST_EMBEDDED
     )

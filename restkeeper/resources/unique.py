@@ -1,0 +1,55 @@
+"""An item by the values of a unique index instead of its id, so that it is changed, or created if there is none."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from restkeeper.errors import InvalidQuery
+from restkeeper.exactjson import JsonObject
+from restkeeper.resources.queries import parse
+from restkeeper.resources.resource import Resource
+from restkeeper.resources.views import View
+from restkeeper.storage.base import Transaction
+from restkeeper.storage.interface import Query, Record
+
+Names = tuple[str, ...]
+
+
+def known_unique(resource: Resource, view: View) -> list[Names]:
+    """The fields of each unique index, as callers know them, without those of which they do not know one."""
+    declared = [tuple(map(view.name_of, index.fields)) for index in resource.indexes if index.unique]
+    return [names for names in declared if view.queryable.fields.keys() >= {*names}]
+
+
+def unique_fields(resource: Resource, view: View, wanted: Iterable[str]) -> Names:
+    """The fields of the unique index that has these, as callers know them. Raises ValueError if there is none."""
+    known = known_unique(resource, view)
+    names = next((each for each in known if {*each} == {*wanted}), None)
+    if names is None:
+        choices = " or ".join(map(",".join, known))
+        raise ValueError(f"must have the fields of a unique index: {choices}" if known else "needs a unique index")
+    return names
+
+
+def query_of_unique(view: View, names: Names, sent: JsonObject) -> Query | None:
+    """The query of the item that has the values in `sent` of these fields.
+
+    It is None if one of them is missing, null, or no value of its field: then no item has them.
+    """
+    values: dict[str, list[Any]] = {name: [sent.get(name)] for name in names}
+    if not all(isinstance(value, str | int | float | Decimal) for (value,) in values.values()):
+        return None
+    try:
+        query = parse(values, view.queryable, 1, 1).query
+    except InvalidQuery:
+        return None
+    return view.query(query)
+
+
+def find_unique(transaction: Transaction, collection: str, query: Query | None) -> Record | None:
+    """The item of such a query, if there is one. Nobody else changes items of the collection until the end."""
+    if query is None:
+        return None
+    transaction.lock_collection(collection)
+    ids = transaction.find(collection, query, 1)
+    return transaction.read(collection, ids[0]) if ids else None

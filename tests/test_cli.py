@@ -179,6 +179,18 @@ def test_csv_can_have_other_separators(app: Application, run: Run, tmp_path: Pat
     assert (item["name"], item["tags"]) == ("a,b;c\td", ["1", "2"])
 
 
+def test_a_line_before_the_header_can_say_the_separator(app: Application, run: Run, tmp_path: Path) -> None:
+    """As spreadsheets write it; the lines are counted with it."""
+    for separator in (",", ";", "|"):
+        text = f"sep={separator}\nname{separator}description\n{separator.join('ab')}\nx\n"
+        (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+        result = run("import", "products", "--skip-bad", tmp_path / "a.csv")
+        assert first_line(result).endswith("skipped 1") and result.stderr.startswith("line 4: ")
+    assert [each["description"] for each in items(app)] == ["b"]
+    (tmp_path / "a.csv").write_text("sep=;", encoding="utf-8")
+    assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 0 products"
+
+
 def test_csv_can_have_empty_rows(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("name,sku\n,\nb,2\n,\n", encoding="utf-8")
     assert first_line(run("import", "products", tmp_path / "a.csv")) == "imported 1 products"

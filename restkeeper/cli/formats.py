@@ -81,8 +81,12 @@ def _read_json(lines: Iterable[bytes], _: Columns, config: Config) -> Entries:
 def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     texts = _texts(lines)
-    first, begins = next(texts, ""), 1  # the header, and the first line of the next row
-    reader = csv.reader(chain([first], texts), delimiter=max(SEPARATORS, key=first.count), strict=True)
+    first, before = next(texts, ""), 0  # the header, and the number of lines before it
+    separator = max(SEPARATORS, key=first.count)
+    if first.startswith("sep=") and (said := first[4:].rstrip("\r\n")) in (*SEPARATORS, "|"):  # of Excel
+        first, before, separator = next(texts, ""), 1, said
+    begins = before + 1  # the first line of the next row
+    reader = csv.reader(chain([first], texts), delimiter=separator, strict=True)
     try:
         header = next(reader, [])
         if unknown := [name for name in header if name not in shown.names]:
@@ -90,11 +94,11 @@ def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries
             raise click.ClickException(f"line {begins}: no fields of {shown.name}: {wrong}; there are {names}")
         if len(set(header)) < len(header):
             raise click.ClickException(f"line {begins}: a field is named twice")
-        begins = reader.line_num + 1
+        begins += reader.line_num
         for row in reader:
             if any(row):  # spreadsheets write lines of separators below the data
                 yield begins, partial(_item, row, header, shown, config.max_depth)
-            begins = reader.line_num + 1
+            begins = before + reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
 

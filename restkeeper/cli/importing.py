@@ -59,7 +59,8 @@ def import_items(names_and_files: tuple[str, ...], version: str | None, revision
 
     With --update an edited export changes the items. What a line leaves out stays as it is: a field, or an empty cell.
     A line is refused if its version is not that of the item, which has changed since the export. Other read-only fields
-    are not written.
+    are not written. With --key FIELD a line changes the item with the same value of that unique field (of several, in
+    this form: customer,number); other lines add items.
 
     The service can read and write meanwhile. After an interruption, run the same command again: an item that exists
     with the same id and content is counted as already there. A unique value that another item has stops the import at

@@ -27,7 +27,11 @@ def _with_variants(operation: Any, document: JsonSchema) -> Any:
     others = _unfolded_default(resolved(document, operation["responses"]["default"]))
     is_partial = "fields" in parameters(document, operation)
     responses = {
-        status: {**each, "content": {of: _media(part, document, is_partial) for of, part in each["content"].items()}}
+        status: {
+            **each,
+            "content": {of: _media(part, document, is_partial) for of, part in each["content"].items()}
+            | each.get("x-content", {}),
+        }
         for status, each in own.items()
         if "content" in each  # else it is a reference, or has no body
     }

@@ -52,7 +52,7 @@ ERRORS: list[tuple[str, str, dict[str, str], int, str]] = [
     ("DELETE", "/products", {}, 405, "method-not-allowed"),
     ("TRACE", "/products/x", {}, 405, "method-not-allowed"),
     ("BREW", "/products", {}, 405, "method-not-allowed"),
-    ("GET", "/products", {"Accept": "text/csv"}, 406, "not-acceptable"),
+    ("GET", "/products", {"Accept": "text/html"}, 406, "not-acceptable"),
     ("GET", "/products", {"Accept": "application/json;q=0"}, 406, "not-acceptable"),
     ("GET", "/products?colour=red", {}, 400, "invalid-query"),
     ("GET", "/products?name=" + "x" * 9000, {}, 414, "uri-too-long"),

@@ -14,7 +14,8 @@ from marshmallow import INCLUDE
 
 from restkeeper import exactjson
 from restkeeper.cli.common import Command, Refused, items_of, service_of_app
-from restkeeper.cli.formats import BOM, FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
+from restkeeper.cli.formats import FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
+from restkeeper.resources.cells import BOM
 from restkeeper.resources.resource import Ownership
 
 

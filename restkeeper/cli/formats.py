@@ -1,7 +1,6 @@
 """NDJSON, JSON and CSV: how items are read from a file, and written to one."""
 
 import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
 from functools import partial
@@ -16,13 +15,11 @@ from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject
+from restkeeper.resources.cells import cells_of, csv_line, is_formula, value_in
 from restkeeper.resources.views import View
 
 FILE_FORMATS = ("ndjson", "json", "csv")
-BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from spreadsheets
-DEEPEST = 200  # levels of nesting that a service can allow
 SEPARATORS = ",;\t"  # of cells, that of RFC 4180 first; spreadsheets write others where "," is in numbers
-FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
 _BY_SUFFIX = {".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson", ".csv": "csv"}
 
@@ -116,17 +113,7 @@ def _item(row: list[str], header: list[str], shown: Columns, max_depth: int) -> 
         detail = f"must have {len(header)} cells, as the header; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
-    return {name: _value(cell, name in shown.texts, max_depth - 1) for name, cell in cells if cell}
-
-
-def _value(cell: str, is_text: bool, max_depth: int) -> Any:
-    """The value of a cell: in a field of texts the cell itself, unless it is null or a text in JSON."""
-    if is_text and cell != "null" and not cell.startswith('"'):
-        return cell
-    try:
-        return exactjson.loads(cell, max_depth)
-    except InvalidJson:
-        return cell  # validation reports what it must be
+    return {name: value_in(cell, name in shown.texts, max_depth - 1) for name, cell in cells if cell}
 
 
 def _write_ndjson(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
@@ -143,26 +130,13 @@ def _write_json(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
 
 
 def _write_csv(bodies: Iterable[bytes], shown: Columns, formulas: Counter[str]) -> Iterator[bytes]:
-    yield _csv_line(shown.names)
+    yield csv_line(shown.names)
     for body in bodies:
         item = exactjson.loads(body)
-        cells = {name: _cell(item[name], name in shown.texts) if name in item else "" for name in shown.names}
-        formulas.update(
-            name for name in shown.names if isinstance(item.get(name), str) and cells[name].startswith(FORMULA)
-        )
-        yield _csv_line(cells.values())
-
-
-def _cell(value: Any, is_text: bool) -> str:
-    if isinstance(value, str) and value and value == _value(value, is_text, DEEPEST):  # read back as it is
-        return value
-    return exactjson.dumps(value).decode()
-
-
-def _csv_line(cells: Iterable[str]) -> bytes:
-    line = io.StringIO()
-    csv.writer(line).writerow(cells)  # RFC 4180: CRLF, quotes where needed
-    return line.getvalue().encode()
+        cells = cells_of(item, shown.names, shown.texts)
+        pairs = zip(shown.names, cells, strict=True)
+        formulas.update(name for name, cell in pairs if is_formula(item.get(name), cell))
+        yield csv_line(cells)
 
 
 READERS = {"ndjson": _read_ndjson, "json": _read_json, "csv": _read_csv}

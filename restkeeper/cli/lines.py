@@ -17,7 +17,7 @@ from marshmallow import ValidationError
 
 from restkeeper import exactjson
 from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
-from restkeeper.cli.formats import BOM, OWNER_MEMBER, READERS, Columns, Entries, format_of
+from restkeeper.cli.formats import OWNER_MEMBER, READERS, Columns, Entries, format_of
 from restkeeper.clock import rfc3339
 from restkeeper.errors import (
     BodyTooLarge,
@@ -28,6 +28,7 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.exactjson import JsonObject, require_none
+from restkeeper.resources.cells import BOM
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.unique import query_of_unique, unique_fields

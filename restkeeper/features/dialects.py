@@ -41,6 +41,7 @@ from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of
 from restkeeper.web import current_request
 from restkeeper.web.application import Application
+from restkeeper.web.bodies import JSON
 from restkeeper.web.operations import DIALECTS, Contribution
 
 # The parameters of json-server and similar clients; all other names are fields.
@@ -194,7 +195,7 @@ def _with_total(response: Response, offset: int, limit: int, name: str) -> Respo
 
     With the name of the collection, it has a Content-Range, too (RFC 9110, section 14.4).
     """
-    if response.status_code != 200:
+    if response.status_code != 200 or response.mimetype != JSON:
         return response
     total = int(response.headers.get("X-Total-Count", max(MOST_COUNTED, offset + limit) + 1))
     response.headers["X-Total-Count"] = str(total)
@@ -206,7 +207,7 @@ def _with_total(response: Response, offset: int, limit: int, name: str) -> Respo
 
 def _in_envelope(response: Response, page: int, size: int) -> Response:
     """A page inside an object that has the numbers of the other pages, as of json-server 1."""
-    if response.status_code != 200:
+    if response.status_code != 200 or response.mimetype != JSON:
         return response
     total = int(response.headers["X-Total-Count"])
     last = max(1, -(-total // size))

@@ -43,7 +43,7 @@ MOST_LOGGED = 10  # of the values that a function of the service sets and the sc
 MOST_FOUND = 1000  # items that a function finds
 SLOW_SECONDS = 0.1  # after which it is logged: other writes wait
 FIND_SECONDS = 0.5  # after which it is stopped; of several in a transaction, what is above SLOW_SECONDS together
-_OF_RESPONSES = {"cursor", "count"}  # parameters of lists that select no items
+_OF_RESPONSES = {"cursor", "count", "export"}  # parameters of lists that select no items
 _OF_VIEWS = {"fields", "embed"}  # likewise, but a view may show what they say
 
 _log = logging.getLogger("restkeeper")

@@ -27,8 +27,8 @@ from restkeeper.storage.interface import (
     serial,
 )
 
-RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "not", "count", "embed")
-NEWER = ("or", "not", "count", "embed")  # of these, those that a field may be called
+RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "not", "count", "embed", "export")
+NEWER = ("or", "not", "count", "embed", "export")  # of these, those that a field may be called
 
 OPERATORS = {
     Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN, Op.LIKE, Op.STARTS, Op.ENDS),
@@ -43,6 +43,7 @@ OPERATORS = {
 
 PARTS = {Op.LIKE, Op.STARTS, Op.ENDS}  # take a part of a text
 SEVERAL = {Op.IN, Op.NIN}  # take values with commas
+EXPORTS = ("csv",)  # the values of the parameter `export`
 GROUPS = ("or", "not")  # parameters with filters in parentheses
 RANGES = {Op.GT, Op.GTE, Op.LT, Op.LTE}
 
@@ -115,6 +116,8 @@ class ListRequest(NamedTuple):
 
     `embed` has the names of what is embedded, `order` the sort keys of a list that is not sorted.
 
+    With an `export`, one of EXPORTS, the page is a file in that format.
+
     With `is_count`, the items are counted for each value of the field that the query is sorted by.
     """
 
@@ -126,6 +129,7 @@ class ListRequest(NamedTuple):
     by_offset: bool = False
     is_count: bool = False
     order: tuple[Sort, ...] = ()
+    export: str = ""
 
 
 def parse(
@@ -169,6 +173,7 @@ def parse(
         by_offset="offset" in args,
         is_count=is_count,
         order=order,
+        export=reader.one("export", one_of(EXPORTS), "") if "export" in queryable.reserved else "",
     )
     if "cursor" in args and "offset" in args:
         reader.fault("offset", "does not go with cursor: page by one or the other")

@@ -22,16 +22,21 @@ _BODY = "restkeeper.body"  # in the WSGI environment: what was `put_back`
 
 JSON = "application/json"
 HTML = "text/html"
+CSV = "text/csv"
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
 
 
-def require_acceptable(*offers: str) -> None:
-    """Raises NotAcceptable when the client takes none of the media types."""
+def require_acceptable(*offers: str) -> str:
+    """The media type that the client likes most, the first one if it likes several alike.
+
+    Raises NotAcceptable when it takes none of them.
+    """
     accept = current_request().environ.get("HTTP_ACCEPT")
     if not accept or accept == "*/*" or accept == offers[0]:
-        return
-    if not any(quality(offer) for offer in offers):
+        return offers[0]
+    if not quality(chosen := max(offers, key=quality)):
         raise NotAcceptable(f"this address answers {' or '.join(offers)}")
+    return chosen
 
 
 def quality(offer: str) -> float:

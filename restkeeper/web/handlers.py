@@ -27,12 +27,14 @@ from restkeeper.errors import (
 from restkeeper.exactjson import JsonObject
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, NONE, Call, lacking
+from restkeeper.resources.cells import BOM, table_of
 from restkeeper.resources.changes import Answer, Command, IdempotencyRecord, Operation, Unit
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
-from restkeeper.resources.queries import MAX_VALUES
+from restkeeper.resources.queries import MAX_VALUES, ListRequest
 from restkeeper.resources.resource import Action
+from restkeeper.resources.views import View
 from restkeeper.resources.writes import (
     CONFLICT_QUERY,
     OWNER_QUERY,
@@ -47,7 +49,7 @@ from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply, address_of, headers_of
 from restkeeper.web.auth import needs
-from restkeeper.web.bodies import JSON, MERGE_PATCH, read_none, read_object, require_acceptable
+from restkeeper.web.bodies import CSV, JSON, MERGE_PATCH, read_none, read_object, require_acceptable
 from restkeeper.web.calls import arguments, current_call, is_large
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -73,6 +75,7 @@ from restkeeper.web.preconditions import last_modified
 REVALIDATED = "no-cache"
 OF_CALLER = "private, no-cache"
 UNCACHED = "no-store"
+VARIES = (("Vary", "Accept"),)  # what a list has beside its ETag: it is JSON or CSV
 
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 _NO_OWNER = (None,)
@@ -87,7 +90,8 @@ ITEM_HEADERS = ("ETag", "Last-Modified")
 VALUE = {"type": ["string", "number", "boolean", "null"]}
 GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
 PAGED: dict[str, SchemaOf] = {**EMBED, "count": GROUP}
-PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MAX_VALUES, with_parameter=PAGED)
+ROWS = {CSV: {"type": "string"}}
+PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MAX_VALUES, with_parameter=PAGED, also=ROWS)
 READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=EMBED)
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
 RESULT = Result("What the action returns.", {JSON: {}})
@@ -99,7 +103,7 @@ INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 OWNER_PARAMETER, CONFLICT_PARAMETER = "{}Owner", "{}Conflict"
 
-PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count")
+PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count", "{}Export")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
 
@@ -150,7 +154,7 @@ class CollectionHandlers:
         self.name, self.resource = items.name, items.resource
         self.caching = caching or (OF_CALLER if items.config.auth == "required" else REVALIDATED)
         self._others = others or {}
-        self._pages: Cache[tuple[tuple[str, ...] | None, str, str, bytes], _Found] = items.pages
+        self._pages: Cache[tuple[tuple[str, ...] | None, str, str, str, bytes], _Found] = items.pages
 
     def body(self, *types: str, most: int = 0) -> Any:
         """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
@@ -187,49 +191,62 @@ class CollectionHandlers:
         reply.headers["Location"] = address_of(f"{path}/{str(self.resource.shown(answer.id)).replace('/', SLASH)}")
         return reply
 
-    def _not_modified(self, call: Call, tag: str, updated_at: str = "") -> Reply | None:
+    def _not_modified(
+        self, call: Call, tag: str, updated_at: str = "", also: tuple[tuple[str, str], ...] = ()
+    ) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""
         call.conditions.require(tag, updated_at, reads=True)
         if not call.conditions.are_held(tag, updated_at):
             return None
-        return Reply(b"", 304, headers=headers_of([("ETag", f'"{tag}"'), ("Cache-Control", self.caching)]))
+        return Reply(b"", 304, headers=headers_of([("ETag", f'"{tag}"'), ("Cache-Control", self.caching), *also]))
 
     def _begin_read(self, most: int = 0) -> CollectionReader:
-        require_acceptable(JSON)
+        require_acceptable(JSON, *[CSV] * bool(most))
         reader = CollectionReader(self.items, current_call())
         for before in self.items.hooks.before_read:
             before(reader.view, most)
         return reader
 
     def page(self, reader: CollectionReader, *also: Filter) -> Reply:
-        """The requested page of the list, of the items that `also` these filters select; 304 if the client has it."""
+        """The requested page of the list, of the items that `also` these filters select; 304 if the client has it.
+
+        It is JSON, or the CSV that the client prefers or that `export` asks for, which has an ETag of its own.
+        """
+        media = require_acceptable(JSON, CSV)
         call, request, conditional = reader.call, current_request(), reader.call.conditions is not NONE
         path, owners = request.root_path + request.path, reader.owners()
-        address = (owners, reader.view.fingerprint, path, request.query_string)  # what it depends on
+        address = (owners, reader.view.fingerprint, path, media, request.query_string)  # what it depends on
         page = self._pages.get(address)
         change_token = reader.change_token() if page or conditional else None
         if page is None or page.change_token != change_token:
             args = arguments()
             listing = reader.parse(args)
+            if end := "-csv" if listing.export or media == CSV else "":  # of the ETag
+                _require_items(listing)
             query = resolve(listing, reader.query(listing, also), request.path, args)
             if owners is None and conditional and change_token and not listing.embed:
-                if unchanged := self._not_modified(call, reader.list_tag(change_token, listing.limit)):
+                tag = reader.list_tag(change_token, listing.limit) + end
+                if unchanged := self._not_modified(call, tag, also=VARIES):
                     return unchanged  # without reading the page
             found = reader.list_page(listing, query, _prefix() if listing.embed else "")
+            body, tag = _csv(listing, found.body, reader.view) if end else found.body, found.tag + end
             headers = [
-                ("Content-Type", JSON),
-                ("Content-Length", str(len(found.body))),
-                ("ETag", f'"{found.tag}"'),
+                ("Content-Type", f"{CSV}; charset=utf-8" if end else JSON),
+                ("Content-Length", str(len(body))),
+                ("ETag", f'"{tag}"'),
                 ("Cache-Control", self.caching),
+                *VARIES,
             ]
+            if listing.export:
+                headers.append(("Content-Disposition", f'attachment; filename="{self.name}.csv"'))
             if not listing.is_count and (link := links(listing, query, found.page, found.total, request.path, args)):
                 headers.append(("Link", link))
             if found.total is not None:
                 headers.append(("X-Total-Count", str(found.total)))
-            page = _Found(found.change_token, found.tag, found.body, headers)
+            page = _Found(found.change_token, tag, body, headers)
             if not listing.embed:  # which others change
                 self._pages.add(address, page, page.size + sum(map(len, (*address[1:], *(owners or ())))))
-        if conditional and (unchanged := self._not_modified(call, page.tag)):
+        if conditional and (unchanged := self._not_modified(call, page.tag, also=VARIES)):
             return unchanged
         return Reply([page.body], headers=headers_of(page.headers))
 
@@ -494,6 +511,19 @@ class SecretItemHandlers(CollectionHandlers):
 def _plain(answer: Answer) -> Reply:
     """The response with JSON that is no item, or not any more."""
     return Reply(answer.body, content_type=JSON)
+
+
+def _require_items(listing: ListRequest) -> None:
+    """Raises InvalidQuery for a list that has more than the fields of items, or something else."""
+    if wrong := "count" if listing.is_count else "embed" if listing.embed else "":
+        detail = "does not go with CSV, which has the fields of items"
+        raise InvalidQuery(f"{wrong} {detail}", errors=[{"parameter": wrong, "detail": detail}])
+
+
+def _csv(listing: ListRequest, body: bytes, view: View) -> bytes:
+    """The page with this JSON as CSV; a download has the mark by which spreadsheets know UTF-8."""
+    declared = () if view.queryable.is_open else view.names  # there, the names that items have are all that matters
+    return BOM * bool(listing.export) + table_of(exactjson.loads(body), listing.fields or declared, view.texts)
 
 
 def _prefix() -> str:

@@ -107,7 +107,8 @@ class Result:
     `content` has a schema for each media type. A response with `at_most` is a list of it: of so many items at most, or
     PAGE_LIMIT_MAX where that is more. `headers` are those beyond the ones of all responses. `with_parameter` has the
     schemas of what one of these parameters changes of it: `x-with` in the document, as generated clients have one type
-    for a response. `links` names operations that take what the response has.
+    for a response; likewise `also` has the schemas of other media types that the client can have instead, `x-content`.
+    `links` names operations that take what the response has.
     """
 
     about: str
@@ -117,6 +118,7 @@ class Result:
     status: int = 200
     at_most: int | None = None
     with_parameter: Mapping[str, SchemaOf] = field(default_factory=dict)
+    also: Mapping[str, JsonSchema] = field(default_factory=dict)
     links: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

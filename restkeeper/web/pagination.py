@@ -23,7 +23,7 @@ LINK_BYTES = 4096  # of a Link header: what proxies have room for, and fetch of 
 
 _CHECKSUM = 8  # bytes
 _LEFT_OUT = ("last", "first", "prev")  # if there is no room, in this order; a walk needs `next`
-_PAGING = ("cursor", "offset", "limit", "fields")  # what may change from page to page of one walk
+_PAGING = ("cursor", "offset", "limit", "fields", "export")  # what may change from page to page of one walk
 
 
 def resolve(listing: ListRequest, query: Query, path: str, args: Arguments) -> Query:

@@ -37,6 +37,7 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
     spec.groups |= {
         f"{kind}Filters": list(_filters(spec, items)),
         f"{kind}Or": [name.capitalize() for name in GROUPS if name in reserved],
+        f"{kind}Export": ["Export"] * ("export" in reserved),
     }
     present = {
         "Search": items.stored.collection.search,

@@ -237,11 +237,12 @@ class _Operations:
         }
         for part in content.values() if with_parameter else ():
             part["x-with"] = with_parameter
+        also = {"x-content": {of: {"schema": part} for of, part in declared.also.items()}} if declared.also else {}
         ids = {route.words(to): parameters for to, parameters in declared.links.items()}
         links = {id: {"operationId": id, "parameters": ids[id]} for id in ids if id in self._ids}
         name = declared.name.format(route.kind)
         headers = [*declared.headers, *self._spec.added("headers", *route.declared.parameters)]
-        return self._made(name, declared.about, headers, content=content, links=links)
+        return self._made(name, declared.about, headers, content=content, links=links, **also)
 
     def _problems(self, route: _Route) -> JsonSchema:
         """A response for each status of the possible problems, and one for those that every operation has."""

@@ -17,7 +17,7 @@ from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import caller, needs
-from restkeeper.web.bodies import HTML, JSON, quality, require_acceptable
+from restkeeper.web.bodies import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Parameter, Result, operation_of, returns, takes
 from restkeeper.web.preconditions import document, page
 
@@ -99,8 +99,7 @@ class PageHandlers:
 
 def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:
     """A value as HTML for clients that prefer it to JSON (browsers), else as JSON."""
-    require_acceptable(JSON, HTML)
-    if quality(HTML) > quality(JSON):
+    if require_acceptable(JSON, HTML) == HTML:
         reply = page(render_template(template, **value, **more), _STYLE)
     else:
         reply = document(exactjson.dumps(value), JSON)

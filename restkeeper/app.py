@@ -48,7 +48,7 @@ from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application
-from restkeeper.web.handlers import CollectionHandlers, require_owner_used
+from restkeeper.web.handlers import CollectionHandlers, require_query_used
 
 
 class Feature(NamedTuple):
@@ -232,7 +232,7 @@ def _application(service: Service, blueprints: Sequence[Blueprint]) -> Applicati
     install("limits")  # how often, and how much
     install("versions")  # of the API: where there is one, and how items look there
     app.before.append(guard.authorize)  # what they may do
-    app.before.append(require_owner_used)  # a write that would ignore a part of its query
+    app.before.append(require_query_used)  # a write that would ignore a part of its query
     install("ownership", "idempotency", "dialects", "events")  # what takes part in reading and writing items
     references = References(service.stored, service.hooks)
     service.hooks.check, service.hooks.check_body = references.check, references.check_body

@@ -96,6 +96,14 @@ def test_it_takes_no_conditions(client: FlaskClient) -> None:
     assert refused.status_code == 400 and "leave out the conditions" in refused.json["detail"]
 
 
+def test_what_creates_nothing_refuses_it(client: FlaskClient) -> None:
+    """It would ignore it."""
+    id = put(client, email="ada@x", name="Ada")["id"]
+    for method in ("PUT", "PATCH", "DELETE"):
+        refused = client.open(f"/members/{id}?on_conflict=email", method=method, json={"name": "B"})
+        assert refused.status_code == 400 and refused.json["detail"] == "on_conflict is for a POST that creates items"
+
+
 def test_it_needs_a_unique_index() -> None:
     """A collection without one says so, and its document has no such parameter."""
     client = create_app(Config(), [members(), Resource("logs", "log", MemberSchema)]).test_client()

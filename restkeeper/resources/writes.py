@@ -49,6 +49,7 @@ Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
 
 OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
 CONFLICT_QUERY = "on_conflict"  # the parameter of the unique fields by which an item is looked for, and then changed
+CONFLICT_UNUSED = "is for a POST that creates items"
 OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
 
 
@@ -386,14 +387,18 @@ def by_unique(to: CollectionReader, command: Command, args: Arguments) -> Comman
         return command
     try:
         if command.kind != "create":
-            raise ValueError("is for a POST that creates items")
+            raise ValueError(CONFLICT_UNUSED)
         if command.conditions is not NONE:
             raise ValueError("looks for one item: leave out the conditions, which are of the list")
         unique = unique_fields(to.served.resource, to.view, ",".join(given).split(","))
     except ValueError as error:
-        fault = {"parameter": CONFLICT_QUERY, "detail": str(error)}
-        raise InvalidQuery(f"{CONFLICT_QUERY} {error}", errors=[fault]) from None
+        raise conflict_fault(str(error)) from None
     return command._replace(kind="upsert", unique=unique)
+
+
+def conflict_fault(detail: str) -> InvalidQuery:
+    """The error of a write that names unique fields."""
+    return InvalidQuery(f"{CONFLICT_QUERY} {detail}", errors=[{"parameter": CONFLICT_QUERY, "detail": detail}])
 
 
 def owner_fault(detail: str) -> ValidationFailed:

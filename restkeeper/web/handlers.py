@@ -37,11 +37,13 @@ from restkeeper.resources.resource import Action
 from restkeeper.resources.views import View
 from restkeeper.resources.writes import (
     CONFLICT_QUERY,
+    CONFLICT_UNUSED,
     OWNER_QUERY,
     OWNER_UNUSED,
     Commands,
     CommandUnit,
     by_unique,
+    conflict_fault,
     owner_fault,
     require_new_owner,
 )
@@ -108,16 +110,20 @@ LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
 
 
-def require_owner_used(request: Request) -> None:
-    """Raises ValidationFailed for a write that names an owner and would ignore it."""
-    if request.method in SAFE_METHODS or not request.query_string or OWNER_QUERY not in request.args:
+def require_query_used(request: Request) -> None:
+    """Raises ValidationFailed or InvalidQuery for a write that names an owner or unique fields, and would ignore it."""
+    if request.method in SAFE_METHODS or not request.query_string:
         return
     if request.blueprint not in cast(Application, current_app).mounted:
         return
     view: Any = current_app.view_functions[str(request.endpoint)]
-    if OWNER_PARAMETER not in operation_of(view).parameters:
-        raise owner_fault(OWNER_UNUSED)
-    require_new_owner(CollectionReader(view.__self__.items, current_call()), arguments())
+    taken, args = operation_of(view).parameters, arguments()
+    if CONFLICT_QUERY in args and CONFLICT_PARAMETER not in taken:
+        raise conflict_fault(CONFLICT_UNUSED)
+    if OWNER_QUERY in args:
+        if OWNER_PARAMETER not in taken:
+            raise owner_fault(OWNER_UNUSED)
+        require_new_owner(CollectionReader(view.__self__.items, current_call()), args)
 
 
 class _Found(NamedTuple):

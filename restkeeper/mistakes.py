@@ -20,6 +20,25 @@ _MAIN = ("app.py", "routes.py")  # which create the application, or add to that 
 _CALLED = ("create_app", "declare")  # functions in them
 
 
+Position = tuple[str, int]  # a file and the number of a line
+
+
+class DeclarationError(ValueError):
+    """A declaration that does not fit to others, which is known after it was made: it was at this position."""
+
+    def __init__(self, text: str, position: Position) -> None:
+        super().__init__(text)
+        self.position = position
+
+
+def calling_line() -> Position:
+    """The line of the service that calls the engine."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith((_ENGINE, "<")):  # dataclasses make code without a file
+        frame = frame.f_back
+    return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
+
+
 def load_module(file: Path) -> ModuleType:
     """Run a file of the service as the module of its name."""
     spec = spec_from_file_location(file.stem, file)
@@ -43,6 +62,8 @@ def mistake_in(error: BaseException) -> str:
     if folder is None or not own[-1][0].startswith(os.path.join(folder, "")):
         return ""
     file, line, code = own[-1]
+    if isinstance(error, DeclarationError) and error.position[0].startswith(os.path.join(folder, "")):
+        return f"{os.path.relpath(error.position[0], folder)}:{error.position[1]}: {error}"
     location = f"{os.path.relpath(file, folder)}:{line}: "
     text = _last_line(error)
     inner = [code.co_name for file, _, code in positions[positions.index(own[-1]) + 1 :] if code]
@@ -50,7 +71,9 @@ def mistake_in(error: BaseException) -> str:
     if not inner or is_keyword:
         in_function = code and code.co_flags & CO_OPTIMIZED and code.co_name not in _CALLED
         return "" if in_function else location + text
-    return location + str(error) if type(error) is ValueError else ""  # by the engine, about a declaration
+    return (
+        location + str(error) if type(error) in (ValueError, DeclarationError) else ""
+    )  # by the engine, about a declaration
 
 
 def own_traceback(error: BaseException) -> str:

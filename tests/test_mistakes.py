@@ -27,6 +27,7 @@ PRODUCTS, SCHEMA, UPGRADES = "resources/products.py", "schemas/product.py", "sto
 KEYWORD = "TypeError: Field.__init__() got an unexpected keyword argument"
 STEP = "__import__('restkeeper').Rename('a', 'b')"
 HOOK = "hook = __import__('marshmallow').post_load(lambda self, item: item)"
+REFERENCE = "__import__('restkeeper').Reference('product', required=True)"
 MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and another one instead, and the message
     ("versions.py", 'unversioned="v1")', "unversioned=V1)", "versions.py:5: NameError: name 'V1' is not defined"),
     ("versions.py", "VERSIONS =", "VERSIONS = (", "versions.py:5: SyntaxError: '(' was never closed"),
@@ -44,7 +45,14 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     (PRODUCTS, "=ProductSchema", "=Index", f"{PRODUCTS}:7: products: schema=Index: must be a subclass of ItemSchema"),
     (PRODUCTS, "RESOURCE =", "SOURCE =", f"app.py:14: {PRODUCTS}: SOURCE is a collection, and is not served: write "),
     (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
-    (PRODUCTS, 'name="products"', 'name="events"', "app.py:14: events: the name is taken; call "),
+    (PRODUCTS, 'name="products"', 'name="events"', f"{PRODUCTS}:7: events: the name is taken; call "),
+    (PRODUCTS, 'name="products"', 'name="users"', "resources/users.py:7: 'users' is the name of two collections"),
+    (
+        SCHEMA,
+        "    name = T",
+        f"    of = {REFERENCE}\n    name = T",
+        f"{PRODUCTS}:7: products.of: Reference('product'): must be ",
+    ),
     (SCHEMA, "Whole(0, ", "Whole(0, requird=True, high=", f"{SCHEMA}:30: {KEYWORD} 'requird'"),
     (
         SCHEMA,

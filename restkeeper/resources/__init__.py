@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 
+from restkeeper.mistakes import DeclarationError
 from restkeeper.resources.resource import Resource
 
 
@@ -35,9 +36,13 @@ def require_free_names(resources: Sequence[Resource]) -> None:
     """Raises ValueError for collections that cannot be where their names say."""
     names, kinds = [each.name for each in resources], [each.singular for each in resources]
     paths = [each.public_name for each in resources]
-    if taken := RESERVED.intersection(names) | RESERVED_KINDS.intersection(kinds):  # event types begin with a kind
-        raise ValueError(f"{', '.join(sorted(taken))}: the name is taken; call the collection something else")
+    for each in resources:
+        taken = each.name if each.name in RESERVED else each.singular  # event types begin with a kind
+        if taken in RESERVED if taken == each.name else taken in RESERVED_KINDS:
+            raise DeclarationError(f"{taken}: the name is taken; call the collection something else", each.position)
     for word, values in (("name", names), ("singular", kinds), ("path", paths)):
-        if twice := next((value for value in values if values.count(value) > 1), ""):
-            schemas = (each.schema.__name__ for each, value in zip(resources, values, strict=True) if value == twice)
-            raise ValueError(f"{twice!r} is the {word} of two collections, of {' and '.join(schemas)}: change one")
+        for number, value in enumerate(values):
+            if value in values[:number]:
+                schemas = " and ".join(resources[n].schema.__name__ for n in (values.index(value), number))
+                why = f"{value!r} is the {word} of two collections, of {schemas}: change one"
+                raise DeclarationError(why, resources[number].position)

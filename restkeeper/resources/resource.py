@@ -18,6 +18,7 @@ import orjson
 from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
 
 from restkeeper import exactjson
+from restkeeper.mistakes import Position, calling_line
 from restkeeper.resources.call import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.resources.evolution import (
     OPEN,
@@ -309,6 +310,7 @@ class Resource:
     singleton: bool = False
     undeclared: bool = False
     path: str = ""
+    position: Position = dataclasses.field(init=False, repr=False, compare=False)  # of the declaration
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
     represented_by: ClassVar[type | None] = None
     # By moment, such as "before create".
@@ -381,6 +383,7 @@ class Resource:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a declaration that cannot work."""
+        vars(self)["position"] = calling_line()
         if self.singleton and self.methods is METHODS:
             vars(self)["methods"] = _OF_SINGLETON
         for check in _CHECKS:

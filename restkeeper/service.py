@@ -88,12 +88,12 @@ class Service:
 
     def items_of(self, stored: StoredView, known: Views | None = None, **options: Any) -> ServedCollection:
         """The items of a collection, as callers see them."""
-        return ServedCollection(stored, known or stored, self.store, self.config, self.hooks, self.clock, **options)
+        return ServedCollection(stored, known or stored, self.store, self.config, self.hooks, **options)
 
     @cached_property
     def related(self) -> Mapping[str, ServedCollection]:
         """The items of each collection, and those that they refer to, as they are stored, whoever calls."""
-        options = self.store, self.config, Hooks(), self.clock
+        options = self.store, self.config, Hooks(clock=self.clock)
         readers = {name: ServedCollection(stored, stored, *options) for name, stored in self.stored.items()}
         for items in readers.values():
             items.relations = relations_of(items, readers.values())

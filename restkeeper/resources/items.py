@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from restkeeper import exactjson
-from restkeeper.clock import Clock
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery, NotFound
 from restkeeper.exactjson import JsonObject, fault, require_none
@@ -54,7 +53,6 @@ class ServedCollection:
     store: Store
     config: Config
     hooks: Hooks
-    clock: Clock
     choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     relations: Mapping[str, Relation] = field(default_factory=dict)

@@ -96,7 +96,7 @@ class CommandUnit(Unit):
         if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
         records = self.numbered(to.served.stored, new, [each.body for each in commands])
-        for n in in_turns([*range(len(records))], to.served.clock, self.transaction.turn_seconds):
+        for n in in_turns([*range(len(records))], to.served.hooks.clock, self.transaction.turn_seconds):
             self.command = commands[n]
             records[n] = self.write_item(to, None, records[n])
         last = (self.changes[to.served.name, record.id] for record in records)
@@ -325,9 +325,9 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
         raise owner_fault(f"is {known} in the item, too: send one of them")
     if owner is None and to.served.resource.ownership is not Ownership.NONE:
         owner = to.view.access.owner_of_new(to.caller)
-    for command in in_turns(commands, to.served.clock):
+    for command in in_turns(commands, hooks.clock):
         try:
-            id, now, sent = stored.new_id(hooks.new_id), rfc3339(to.served.clock.time()), command.body
+            id, now, sent = stored.new_id(hooks.new_id), rfc3339(hooks.clock.time()), command.body
             if rights:
                 rights.require_owner(to.caller, to.view, sent, None)
             record = to.view.create(sent, id=id, now=now, limits=hooks.limits, owner=owner)

@@ -184,7 +184,7 @@ class CollectionHandlers:
             ("Content-Type", JSON),
             ("Content-Length", str(len(answer.body))),
             ("ETag", f'"{answer.tag}"'),
-            ("Last-Modified", last_modified(answer.changed_at, self.items.clock.time())),
+            ("Last-Modified", last_modified(answer.changed_at, self.items.hooks.clock.time())),
             ("Cache-Control", self.caching),
         ]
         return Reply([answer.body], headers=headers_of(headers))
@@ -491,7 +491,7 @@ class SecretItemHandlers(CollectionHandlers):
         return self.execute([command], self.items.hooks.idempotency(sent, render, secret=True))
 
     def _now(self) -> str:
-        return rfc3339(self.items.clock.time())
+        return rfc3339(self.items.hooks.clock.time())
 
     def _create_made(self, unit: CommandUnit, to: CollectionReader, _: None, made: tuple[Record, str]) -> Answer:
         if unit.call.conditions is not NONE:

@@ -214,7 +214,7 @@ class WebhookHandlers(SecretItemHandlers):
         return _changed(self._webhooks, record, now), new_secret()
 
     def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
-        now, transaction, secrets = self.items.clock.time(), unit.transaction, [Secret(secret)]
+        now, transaction, secrets = self.items.hooks.clock.time(), unit.transaction, [Secret(secret)]
         if before is None:
             unit.apply(self._webhooks, None, record)
             transaction.subscribe(record.id, secrets)
@@ -257,7 +257,7 @@ class WebhookHandlers(SecretItemHandlers):
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
         def make(transaction: Transaction, record: Record) -> Event:
-            return Event(PING, PINGS, id, rfc3339(self.items.clock.time()), self._webhooks.body(record))
+            return Event(PING, PINGS, id, rfc3339(self.items.hooks.clock.time()), self._webhooks.body(record))
 
         return self._queue(id, make)
 
@@ -329,7 +329,7 @@ class WebhookHandlers(SecretItemHandlers):
             require_none(self._faults(now, pinned=was["api_version"]))
         unit.write_item(to, before, after)
         if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it
-            unit.transaction.resume(before.id, self.items.clock.time())  # deliveries that wait are sent at once
+            unit.transaction.resume(before.id, self.items.hooks.clock.time())  # deliveries that wait are sent at once
         return to.answer(after)
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:

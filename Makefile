@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # The tests of the service that `make test` runs on PostgreSQL too, and how many tests have to pass there, at least.
-PART := $(addprefix tests/test_,$(addsuffix .py,items lists events idempotency preconditions converting))
+PART := $(addprefix tests/test_,$(addsuffix .py,items lists joins events idempotency preconditions converting))
 STORE_TESTS := 58
 PART_TESTS := 91
 SERVICE_TESTS := 708

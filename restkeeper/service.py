@@ -17,7 +17,7 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_free_names
 from restkeeper.resources.call import EVERYBODY, PROGRAM, Caller, of_program
 from restkeeper.resources.changes import Hooks, Unit
-from restkeeper.resources.embedding import relations_of, with_related
+from restkeeper.resources.embedding import relations_of, with_hops, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.items import ServedCollection
@@ -198,12 +198,13 @@ def make_service(
     hooks = Hooks(clock=clock, limits=limits, large=one_at_a_time("large bodies", clock))
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in views}
-    hooks.items = partial(Items, collections=by_name)
     hooks.resources = {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
     for each in (*views, *own.values()):
         each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
-    return Service(config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, name)
+    made = Service(config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, name)
+    hooks.items = partial(Items, collections=by_name, related=lambda: made.related)
+    return made
 
 
 def mount(
@@ -317,7 +318,8 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     service = service_of(current_app)
     stored, most = stored_in(service.stored, collection), service.config.page_limit_max
     related = service.related[collection]
-    requested = query_of(stored, parameters, most, related.relations)
+    queryable = with_hops(stored.queryable, related, EVERYBODY)
+    requested = query_of(stored, parameters, most, related.relations, queryable)
     left = requested.query.limit if "limit" in (parameters or {}) else None
     return _pages(service, related, requested, left, min(most, related.page_limit) if requested.embed else most)
 

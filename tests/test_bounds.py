@@ -54,6 +54,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "items that a POST creates": (MOST_TOGETHER, MOST_OPERATIONS),
     "items that change": (functions.MOST_CHANGES, functions.MOST_BYTES),
     "filters of a list": (queries.MAX_FILTERS, queries.MAX_VALUES),
+    "filters that lead": (queries.MOST_JOINED,),
     "items that are counted": (MOST_COUNTED,),
     "items and values of a `count`": (MOST_COUNTED, queries.MAX_VALUES),
     "words in `q`": (queries.MOST_WORDS,),

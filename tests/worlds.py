@@ -113,6 +113,16 @@ class Steps(Script):
             *("/products?embed=orders&sort=-created_at", "/orders?count=amount", "/orders?sort=-amount&limit=2"),
             *("/notes?sort=-text&limit=3", "/notes?text[starts]=Lamp", "/notes?count=owner", "/notes?owner=zoe"),
             *("/orders?secret[starts]=Lamp", "/orders?sort=secret", "/api/v1/orders?count=secret", "/orders?after=x"),
+            *(
+                "/products?orders.remark[starts]=Lamp",
+                "/products?orders[is]=null",
+                "/products?orders.secret[starts]=Lamp",
+            ),
+            *("/products?not=(orders.amount[gt]=0)", "/orders?after.remark[starts]=Desk", f"/orders?orders.id={item}"),
+            *(
+                f"/products?sort=-id&limit=2&orders.amount[gt]=0&or=(orders.remark=x,orders.id={item})",
+                "/people?jobs.grade=1",
+            ),
             *(f"/orders/{item}", f"/orders/{item}/orders", f"/notes?id={item}", f"/orders?id[in]={item},x"),
         )
         if self._may(0.1):

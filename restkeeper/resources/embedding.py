@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from dataclasses import replace
+from functools import cache, reduce
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
@@ -11,12 +12,24 @@ from msgspec import Raw
 
 from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
-from restkeeper.resources.call import Caller
+from restkeeper.resources.call import Caller, lacking
+from restkeeper.resources.queries import Hop, Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.schemas.fields import Owner, Refers
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import POSITION, Kind, Query, Related, Sort
+from restkeeper.storage.interface import (
+    POSITION,
+    Filter,
+    Kind,
+    Query,
+    Related,
+    SemiJoin,
+    Sort,
+    field_in,
+    root_of,
+    serial,
+)
 
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
 
@@ -63,7 +76,7 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
     """What can be embedded in some items, by its name for callers. `others` are the items of all collections.
 
     What refers to them has the name of its collection. Where that is a field of the item, or several fields refer to
-    it, the field is a part of the name: "orders.customer".
+    it, the field is a part of the name: "orders.customer". Raises ValueError if the item has a field at that path.
     """
     by_name = {each.name: each for each in others}
     back = [
@@ -82,8 +95,57 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
     for each in back:
         name = each.to.resource.public_name
         is_free = counts[each.to.name] == 1 and taken.isdisjoint({name, next_of(name)})
-        found[name if is_free else f"{name}.{each.field}"] = each
+        name = name if is_free else f"{name}.{each.field}"
+        queried = items.whole.queryable
+        if field_in(queried.fields, name) and not (queried.is_open or items.resource.represented_by):
+            raise ValueError(
+                f"{items.name}: {name}: is a field, and what leads to {each.to.name}: give it another name"
+            )
+        found[name] = each
     return found | {each.beside or each.field: each for each in to}
+
+
+def relations_for(items: Embeddable, caller: Caller) -> Mapping[str, Relation]:
+    """The `relations` of some items but those by a field that the caller may not see, or that is gone from these."""
+    names = items.views.of(caller).names
+
+    def is_seen(relation: Relation) -> bool:
+        if relation.is_back:
+            return root_of(relation.path) not in relation.to.stored.of(caller).hidden
+        return root_of(relation.field) in names
+
+    return {name: relation for name, relation in items.relations.items() if is_seen(relation)}
+
+
+def with_hops(queryable: Queryable, items: Embeddable, caller: Caller) -> Queryable:
+    """What the queries of some items can use, with what their relations lead to, as a caller sees it."""
+
+    @cache
+    def hops() -> Mapping[str, Hop]:
+        found, own = relations_for(items, caller), items.resource.schema.known_others
+        return {name: _hop(items, each, caller) for name, each in found.items() if root_of(name) not in own}
+
+    return replace(queryable, hops=hops)
+
+
+def _hop(items: Embeddable, relation: Relation, caller: Caller) -> Hop:
+    to, view = relation.to, relation.to.views.of(caller)
+    referred, field = (items, to) if relation.is_back else (to, items)
+
+    def join(filters: tuple[Filter, ...]) -> SemiJoin:
+        if not caller.may(scope := to.resource.scope("read")):
+            raise lacking(scope, f"a query by {to.resource.public_name}")
+        return SemiJoin(
+            to.stored.collection,
+            relation.path if relation.is_back else "",
+            view.query(Query(filters)).filters,
+            view.access.owners(caller),
+            frozenset(map(type, referred.resource.forms(serial(1)))),
+        )
+
+    kind = field.stored.queryable.fields[relation.path]
+    many = relation.is_back or (kind.is_many and kind.kind is not Kind.JSON) or "." in relation.path
+    return Hop(view.queryable, "id" if relation.is_back else relation.field, many, join)
 
 
 def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:

@@ -15,10 +15,11 @@ from restkeeper import exactjson
 from restkeeper.clock import is_due
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject
-from restkeeper.resources.call import NONE, Call, Conditions
+from restkeeper.resources.call import EVERYBODY, NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
+from restkeeper.resources.embedding import Embeddable, with_hops
 from restkeeper.resources.item import NO_LIMITS, ItemLimits, digest
-from restkeeper.resources.queries import ListRequest, parse
+from restkeeper.resources.queries import ListRequest, Queryable, parse
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
@@ -70,8 +71,14 @@ class Items:
     undoes all, also if that is caught.
     """
 
-    def __init__(self, unit: Unit, collections: Mapping[str, StoredView]) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        collections: Mapping[str, StoredView],
+        related: Callable[[], Mapping[str, Embeddable]] = dict,
+    ) -> None:
         self.unit, self._transaction, self._collections = unit, unit.transaction, collections
+        self._related = related  # the items of each collection, with their relations
         self.failure: Exception | None = None  # of a change: the transaction must end
         self.functions: list[Callable[..., Any]] = []  # that have not returned; the last one calls this
         self.deletions: list[Change] = []  # that are to be followed, see `References`
@@ -249,7 +256,8 @@ class Items:
         """Raises ValueError for wrong parameters: they are the function's, and no fault of the caller."""
         stored = self._stored(collection)
         try:
-            return stored, query_of(stored, parameters, MOST_FOUND).query
+            queryable = with_hops(stored.queryable, self._related()[collection], EVERYBODY)
+            return stored, query_of(stored, parameters, MOST_FOUND, queryable=queryable).query
         except InvalidQuery as error:
             raise ValueError(f"{collection}: items.find and items.count: {error.detail}") from None
 
@@ -259,13 +267,15 @@ class Items:
         Raises ValueError for what no index answers, and SearchTooLong: all others wait for it.
         """
         if not self._transaction.is_indexed(stored.name, query):
-            names = sorted({f.field for f in query.filters} or {key.field for key in query.sort})
+            names = sorted({f.field for f in query.filters if not f.join} or {key.field for key in query.sort})
+            joined = [f"Index({f.field!r}) of {each.collection.name}" for each in query.joins for f in each.filters]
             raise ValueError(
                 f"{stored.name}: items.find and items.count need an index: add one of these to the Resource's indexes: "
-                + ", ".join(f"Index({name!r})" for name in names)
+                + ", ".join([*(f"Index({name!r})" for name in names), *joined])
             )
         with self._whole():
-            self._transaction.lock_collection(stored.name)
+            for name in sorted({stored.name, *(each.collection.name for each in query.joins)}):
+                self._transaction.lock_collection(name)
             try:
                 return search(seconds=SLOW_SECONDS + self._slow_seconds)
             except SearchTooLong as error:
@@ -307,6 +317,7 @@ def query_of(
     parameters: Mapping[str, Any] | None,
     limit: int,
     related: Names[str] | None = None,
+    queryable: Queryable | None = None,
 ) -> ListRequest:
     """The list by its parameters, of at most `limit` items in a page. Raises InvalidQuery.
 
@@ -325,7 +336,7 @@ def query_of(
                 raise ValueError(f"{stored.name}: {name}: is an empty list, which no item has a value of")
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
         given.setdefault(name, []).extend(value if isinstance(value, list | tuple) else [value])
-    requested = parse(given, stored.queryable, limit, limit, related or ())
+    requested = parse(given, queryable or stored.queryable, limit, limit, related or ())
     return requested._replace(query=requested.query._replace(sort=requested.query.sort or stored.resource.order))
 
 

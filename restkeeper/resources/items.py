@@ -12,14 +12,14 @@ from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
 from restkeeper.resources.changes import Answer, Hooks
-from restkeeper.resources.embedding import Relation, with_related
+from restkeeper.resources.embedding import Relation, relations_for, with_hops, with_related
 from restkeeper.resources.item import digest
-from restkeeper.resources.queries import MAX_VALUES, Arguments, ListRequest, parse, parse_item
+from restkeeper.resources.queries import MAX_VALUES, Arguments, ListRequest, Queryable, parse, parse_item
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.rights import Rights
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort, root_of
+from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
 
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection in one version
 MOST_COUNTED = 100_000  # items of a query that narrows: PostgreSQL counts so many in a second or less
@@ -82,14 +82,7 @@ class ServedCollection:
 
     def relations_for(self, caller: Caller) -> Mapping[str, Relation]:
         """The `relations` but those by a field that the caller may not see, or that is gone from these items."""
-        names = self.views.of(caller).names
-
-        def is_seen(relation: Relation) -> bool:
-            if relation.is_back:
-                return root_of(relation.path) not in relation.to.stored.of(caller).hidden
-            return root_of(relation.field) in names
-
-        return {name: relation for name, relation in self.relations.items() if is_seen(relation)}
+        return relations_for(self, caller)
 
 
 class CollectionReader:
@@ -103,7 +96,12 @@ class CollectionReader:
     def parse(self, args: Arguments) -> ListRequest:
         """The list that the parameters request. Raises InvalidQuery."""
         of, related = self.served, self.served.relations_for(self.caller) if "embed" in args else ()
-        return parse(args, self.view.queryable, of.page_limit, of.page_limit_max, related, of.order)
+        return parse(args, self._queryable, of.page_limit, of.page_limit_max, related, of.order)
+
+    @cached_property
+    def _queryable(self) -> Queryable:
+        """What the queries of the caller can use, here and where they lead to."""
+        return with_hops(self.view.queryable, self.served, self.caller)
 
     def parse_item(self, args: Arguments) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
         """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
@@ -193,7 +191,7 @@ class CollectionReader:
         if requested.is_count:
             body = self._groups(query, total)
         is_own = query.owners is not None and (total is not None or query.after)  # it does not depend on others
-        if is_own or requested.embed:
+        if is_own or requested.is_joined:
             tag = digest(b"%d %b" % (-1 if total is None else total, body))
         return ListPage(page.change_token, tag, body, page, total)
 

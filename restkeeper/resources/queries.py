@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import chain, product
@@ -21,6 +21,7 @@ from restkeeper.storage.interface import (
     Kind,
     Op,
     Query,
+    SemiJoin,
     Sort,
     field_in,
     root_of,
@@ -56,6 +57,7 @@ MOST_NAMES = 5  # on a path
 MOST_CHARACTERS = 100  # of a path
 _NO_PATH = f"is no path of at most {MOST_NAMES} names and {MOST_CHARACTERS} characters"
 MOST_EMBEDDED = 10  # names in `embed`
+MOST_JOINED = 10  # filters by what is in other collections, of which those on one item are one
 MOST_WORDS = 10  # that one query looks for
 MOST_CHOICES = 50  # values that a fault lists
 
@@ -76,17 +78,44 @@ Parts = list[tuple[str, Any]]  # of a group: the name and the text of a filter, 
 
 
 @dataclass(frozen=True)
+class Hop:
+    """Where a name before a dot leads: to items in another collection, of which queries can use what is `queryable`.
+
+    The `field` is the reference to them, or the id that they refer to. One item can have `many` of them. `join` returns
+    what some filters select of them; it raises Forbidden.
+    """
+
+    queryable: "Queryable"
+    field: str
+    many: bool
+    join: Callable[[tuple[Filter, ...]], SemiJoin]
+
+
+@dataclass(frozen=True)
 class Queryable:
     """What the queries of a list can use: the `fields` to filter and sort by, and the `names` of all fields of an item.
 
     `refused` has fields that no query can use, each with the reason. If `fields` has ANY, queries can also use names
     that are none of them, and some parameters are ignored. Unless it `is_searched`, there are no fields for `q`.
+    `hops` has the names of what a query leads to.
     """
 
     fields: Mapping[str, Field]
     names: tuple[str, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     is_searched: bool = True
+    hops: Callable[[], Mapping[str, Hop]] = dict
+
+    def hop(self, path: str) -> tuple[str, str]:
+        """The name of the hop of a path, and what is after its dot; empty texts if the path is inside the item."""
+        own = field_in(self.fields, path)
+        if path in self.fields or (own and not self.is_open) or root_of(path) in self.refused:
+            return "", ""
+        hops = self.hops()
+        found = (name for name in hops if path == name or path.startswith(f"{name}."))
+        name = max(found, key=len, default="")
+        is_own = root_of(name) in self.names and hops[name].field != name  # as a member of an object of the item
+        return ("", "") if not name or (is_own and own) else (name, path[len(name) + 1 :])
 
     @property
     def reserved(self) -> list[str]:
@@ -130,6 +159,11 @@ class ListRequest(NamedTuple):
     is_count: bool = False
     order: tuple[Sort, ...] = ()
     export: str = ""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether it depends on other collections."""
+        return bool(self.embed or self.query.joins)
 
 
 def parse(
@@ -275,6 +309,9 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
         if max(count, len(found)) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
+    found = _merged(found)
+    if sum(each.join is not None for each in found) > MOST_JOINED:
+        reader.fault(names[-1], f"is one too many: a list takes {MOST_JOINED} filters by what is in other collections")
     return tuple(found)
 
 
@@ -282,15 +319,16 @@ def _group(reader: Reader, name: str, text: str, queryable: Queryable) -> list[t
     """What a group asks for, such as (status=open,and(total[gte]=100,not(paid=true))), as clauses that all hold."""
     inner = Reader({})
 
-    def filters(name: str, text: str, *, negated: bool) -> list[Filter]:
-        found = _filter(inner, name, [text], queryable)
+    def filters(name: str, part: Any, *, negated: bool) -> list[Filter]:
+        terms = part.terms if isinstance(part, _Together) else [(name, part)]
+        found = _merged(each for name, text in terms for each in _filter(inner, name, [text], queryable))
         return [each._replace(negated=each.negated is not negated) for each in found]
 
     try:
         if not text.startswith("(") or not text.endswith(")"):
             raise ValueError(_NO_GROUP)
-        clauses = clauses_of(name, _parts(text[1:-1], 0, 1)[0], filters)
-        values = sum(len(each.value) if isinstance(each.value, tuple) else 1 for each in chain.from_iterable(clauses))
+        clauses = clauses_of(name, _together(_parts(text[1:-1], 0, 1)[0], queryable), filters)
+        values = sum(map(_size, chain.from_iterable(clauses)))
         if values > 2 * MAX_VALUES:  # in an object, a value can be two: a text, and the number that is written so
             raise ValueError(f"has more than {MAX_VALUES} values when its alternatives are combined")
     except ValueError as error:
@@ -325,6 +363,54 @@ def _parts(text: str, at: int, depth: int) -> tuple[Parts, int]:
     return found, at
 
 
+class _Together(NamedTuple):
+    """Filters on one item of another collection, by their names and texts."""
+
+    terms: list[tuple[str, str]]
+
+
+def _together(parts: Parts, queryable: Queryable, *, is_and: bool = False) -> Parts:
+    """The parts of a group, in which filters on one collection in an `and` are together."""
+    found, joined = Parts(), dict[str, _Together]()
+    for name, part in parts:
+        term = FILTER.fullmatch(name) if is_and and isinstance(part, str) else None
+        hop, path = queryable.hop(term[1]) if term else ("", "")
+        if isinstance(part, list):
+            found.append((name, _together(part, queryable, is_and=name == "and")))
+        elif not path:
+            found.append((name, part))
+        elif hop in joined:
+            joined[hop].terms.append((name, part))
+        else:
+            joined[hop] = _Together([(name, part)])
+            found.append((name, joined[hop]))
+    return found
+
+
+def _merged(filters: Iterable[Filter]) -> list[Filter]:
+    """The filters, in which those on one collection, by one reference, are one: they hold for one and the same item."""
+    found, numbers = list[Filter](), dict[Any, int]()
+    for each in filters:
+        if not each.join or each.group or each.negated:
+            found.append(each)
+            continue
+        number = numbers.setdefault((each.field, replace(each.join, filters=())), len(found))
+        if number == len(found):
+            found.append(each)
+        elif join := found[number].join:
+            group = len(join.filters) + 1  # that no other filters have
+            more = (inner._replace(group=inner.group and group) for inner in each.join.filters)
+            found[number] = each._replace(join=replace(join, filters=(*join.filters, *more)))
+    return found
+
+
+def _size(filter: Filter) -> int:
+    """The number of values of a filter."""
+    if filter.join:
+        return 1 + sum(map(_size, filter.join.filters))
+    return len(filter.value) if isinstance(filter.value, tuple) else 1
+
+
 def clauses_of(
     group: str, parts: Parts, filters: Callable[..., Iterable[T]], *, negated: bool = False
 ) -> list[tuple[T, ...]]:
@@ -336,7 +422,7 @@ def clauses_of(
     negated = negated is not (group == "not")
     found = [
         [(each,) for each in filters(name, part, negated=negated)]
-        if isinstance(part, str)
+        if not isinstance(part, list)
         else clauses_of(name, part, filters, negated=negated)
         for name, part in parts
     ]
@@ -361,8 +447,15 @@ def _filter(reader: Reader, name: str, values: Sequence[Any], queryable: Queryab
     if parts and not is_short(parts[1]):
         reader.fault(name, _NO_PATH)
         return []
+    hop, path = queryable.hop(parts[1]) if parts else ("", "")
+    if parts and hop:
+        return _joined(reader, name, values, queryable.hops()[hop], hop, path)
     field = field_in(queryable.fields, parts[1]) if parts and parts[1] != POSITION else None
     if not parts or not field:
+        start = f"{root_of(name)}."
+        if ways := [name.replace(start, f"{each}.", 1) for each in queryable.hops() if each.startswith(start)]:
+            reader.fault(name, f"is by one of several references: write {' or '.join(ways)}")
+            return []
         reader.unknown(name, "this list", (*queryable.reserved, *queryable.fields, "and field[operator]"))
         return []
     operators = operators_of(field)
@@ -380,6 +473,29 @@ def _filter(reader: Reader, name: str, values: Sequence[Any], queryable: Queryab
         several = (each.value if isinstance(each.value, tuple) else (each.value,) for each in found)
         return [Filter(field.name, Op.IN, tuple(chain.from_iterable(several)), negated=op is Op.NIN)]
     return found
+
+
+def _joined(reader: Reader, name: str, values: Sequence[Any], hop: Hop, before: str, path: str) -> list[Filter]:
+    """The filter by a parameter that leads to another collection, by the name `before` the dot. Raises Forbidden."""
+    op, known = name.partition("[")[2].rstrip("]"), hop.queryable.fields
+    if not path:  # whether there are some
+        words = [text_of(each) for each in values]
+        if op != "is" or any(each not in NULLS for each in words):
+            reader.fault(name, f"can only be {before}[is]=null or {before}[is]=not_null; a field is after a dot")
+            return []
+        return [Filter(hop.field, Op.HAS, None, negated=NULLS[each], join=hop.join(())) for each in words]
+    if root_of(path) not in hop.queryable.refused and (path == POSITION or not field_in(known, path)):
+        names = ", ".join(f"{before}.{each}" for each in known)
+        reader.fault(name, f"is not a parameter of this list; there are: {names}, and field[operator]")
+        return []
+    if hop.many and op in (Op.NE, Op.NIN):
+        reader.fault(name, f"is no operator where there can be several: write not=({before}.{path}=…)")
+        return []
+    inner = Reader({})
+    found = _filter(inner, name.removeprefix(f"{before}."), values, hop.queryable, group=1)
+    for fault in inner.faults:
+        reader.fault(name, fault["detail"])
+    return [Filter(hop.field, Op.HAS, None, join=hop.join(tuple(found)))] if found else []
 
 
 def operators_of(field: Field) -> list[Op]:

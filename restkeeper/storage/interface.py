@@ -192,7 +192,7 @@ def field_in(fields: Mapping[str, Field], name: str) -> Field | None:
 class Op(StrEnum):
     """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only, and IS.
 
-    NIN is for callers: a filter has IN, and is negated.
+    NIN is for callers: a filter has IN, and is negated. HAS is not for callers: see `SemiJoin`.
     """
 
     EQ = "eq"
@@ -207,10 +207,13 @@ class Op(StrEnum):
     STARTS = "starts"
     ENDS = "ends"
     IS = "is"
+    HAS = "has"
 
 
 class Filter(NamedTuple):
     """A comparison. `value` has the field's type; for IN it is a tuple of such values, for IS whether it is null.
+
+    For HAS it is None, and the `join` says which items satisfy it.
 
     If the field can have several values, it can be a tuple for NE, too: none of them equals one of it. Of kind JSON, it
     is a tuple also for GT, GTE, LT and LTE, with a text and the number that is written so; None among the values of
@@ -224,6 +227,34 @@ class Filter(NamedTuple):
     value: Scalar | tuple[Scalar, ...]
     group: int = 0
     negated: bool = False
+    join: "SemiJoin | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class SemiJoin:
+    """Items of another collection, of which an item needs one: with these filters, and of these owners.
+
+    The `field` is their reference to the item, whose filter is of its id; it is empty if the item refers to them, by
+    the field of its filter. References have ids as texts, as numbers, or as both (`id_types`). Items that refer to
+    others are found first if they are `few`, else they are looked for beside each item.
+    """
+
+    collection: Collection
+    field: str = ""
+    filters: tuple[Filter, ...] = ()
+    owners: tuple[str, ...] | None = None
+    id_types: frozenset[type] = frozenset({str})
+    few: bool = False
+
+    @property
+    def query(self) -> "Query":
+        """The query for all of the items."""
+        return Query(self.filters, owners=self.owners)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether they are found first, so that the filter is one of several values."""
+        return self.few or not self.field
 
 
 class Sort(NamedTuple):
@@ -258,6 +289,11 @@ class Query(NamedTuple):
     def narrows(self) -> bool:
         """Whether it selects a part of the records only."""
         return bool(self.filters or self.search or self.owners is not None)
+
+    @property
+    def joins(self) -> list[SemiJoin]:
+        """What its filters need of other collections."""
+        return [each.join for each in self.filters if each.join]
 
 
 ALL = Query()

@@ -7,13 +7,24 @@ one: the others do not fit conditions that are `unindexed`. Which one has the fe
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from math import isqrt
 from typing import Any
 
-from restkeeper.storage.interface import Collection, Query
+from restkeeper.storage.interface import Collection, Filter, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans, order_plan
-from restkeeper.storage.sql import Database, Row, conditions, literal, outline, parameters, require_revision
+from restkeeper.storage.records import state_of
+from restkeeper.storage.sql import (
+    Database,
+    Row,
+    conditions,
+    is_search,
+    literal,
+    outline,
+    parameters,
+    require_revision,
+)
 
 MOST_COUNTED = 50_000  # items of an equality, in some milliseconds; to read them takes some hundreds
 
@@ -48,6 +59,31 @@ def plan_of(
     return next((plan for plan in plans if plan.is_ordered), in_order or plans[0])
 
 
+def with_few(database: Database, query: Query, items: Callable[[], int]) -> Query:
+    """The query, in which what refers to its items is found first, where that costs less than a look beside each item.
+
+    `items` returns the number of the collection's items. Raises RevisionDiffers for a collection that is joined.
+    """
+
+    def chosen(each: Filter) -> Filter:
+        if not (join := each.join):
+            return each
+        others = state_of(database, join.collection)[1]
+        is_plain = len(join.id_types) == 1 and join.field and not join.collection.field(join.field).is_many
+        if each.negated or each.group or not join.filters or not is_plain:
+            return each
+        plan = next(iter(equality_plans(join.collection, join.query)), None)
+        if plan is None and is_search(join.collection, join.query):
+            return each
+        wanted = items() if query.limit is None else query.offset + query.limit + 1
+        most = isqrt(wanted * others)  # if so many are found first, as many are examined until all wanted have one
+        plan = plan or Plan(frozenset(range(len(join.filters))), by_owners=True)
+        few = _count(database, join.collection, join.query, plan, most + 1) <= most
+        return each._replace(join=replace(join, few=few))
+
+    return query._replace(filters=tuple(map(chosen, query.filters))) if query.joins else query
+
+
 def _count(database: Database, collection: Collection, query: Query, plan: Plan, most: int) -> int:
     """The number of items that a plan finds, at most so many."""
     kind: Any = database.columns
@@ -72,7 +108,8 @@ LEFT JOIN ({found}) AS found ON true"""
 def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
     """The rows of a statement about the items of a query, of which the last column is not null."""
     kind = database.columns
-    query = kind.exact(collection, query)
+    query = kind.exact(collection, query)._replace(limit=None)
+    query = with_few(database, query, lambda: state_of(database, collection)[1])
     items = f"FROM items WHERE {conditions(collection, query, kind, plan_of(database, collection, query))}"
     values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
     name = literal(collection.name)

@@ -39,9 +39,12 @@ def equality_plans(collection: Collection, query: Query) -> list[Plan]:
     """The plans by an index that has an equality, unique ones first, and without those that others have a part of."""
     equal: dict[str, int] = {}  # the numbers of the filters that name the values of a field
     for number, filter in _required(query):
-        if filter.op in (Op.EQ, Op.IN) or (_is_null(filter) and not collection.field(filter.field).is_many):
+        is_null = _is_null(filter) and not collection.field(filter.field).is_many
+        if filter.op in (Op.EQ, Op.IN) or is_null or (filter.join and filter.join.is_first):
             equal.setdefault(filter.field, number)
-    several = {name for name, n in equal.items() if query.filters[n].op is Op.IN or collection.field(name).is_many}
+    several = {
+        name for name, n in equal.items() if query.filters[n].op in (Op.IN, Op.HAS) or collection.field(name).is_many
+    }
     order = _order(query)
     indexes = [_ID, *collection.indexes]
     if collection.has_owner_index:
@@ -92,11 +95,13 @@ def order_plan(collection: Collection, query: Query) -> Plan | None:
 
 def is_indexed(collection: Collection, query: Query) -> bool:
     """See `base.Transaction`. A unique index has no order and no null: it answers equality alone, as that of owners."""
+    if not all(is_indexed(each.collection, each.query) for each in query.joins):
+        return False
     if not (query.filters or query.search):
         return any(order_plan(collection, query._replace(sort=sort)) for sort in (query.sort, query.sort[:1]))
     indexed = {index.field for index in collection.indexes if not index.unique} | {"id"}
     has_range = any(each.field in indexed and each.op in (*_RANGES, Op.IS) for _, each in _required(query))
-    return has_range or bool(equality_plans(collection, query))
+    return has_range or bool(equality_plans(collection, query)) or any(each.field for each in query.joins)
 
 
 def wanted_indexes(collection: Collection, query: Query) -> list[Index]:

@@ -35,6 +35,7 @@ from restkeeper.storage.interface import (
     Scalar,
     Sort,
 )
+from restkeeper.storage.joins import Joins
 from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans
 
 Row = tuple[Any, ...]
@@ -210,6 +211,8 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     """
     if not (query.narrows or query.sort or reads_all):  # in order of id
         return query.offset > SKIPPED
+    if any(is_search(each.collection, each.query, reads_all=not each.filters) for each in query.joins):
+        return True  # no index has what is joined
     operators = {Op.NE if each.negated or each[1:3] == (Op.IS, False) else each.op for each in query.filters}
     has_alternatives = any(each.group for each in query.filters)
     if query.search or query.offset > SKIPPED or has_alternatives or {Op.LIKE, Op.ENDS} & operators:
@@ -283,7 +286,7 @@ _OWN_COLUMN = {"id", "version", "updated_at", POSITION}  # fields that have a co
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(Joins):
     """A field of a collection, as expressions over a row of the table of items.
 
     `folds` says whether texts are compared without case, `is_indexed` whether an index begins with it, `is_part`
@@ -426,22 +429,27 @@ class Column:
         """The condition that one of some texts, or an element of a list, contains a folded text."""
 
 
-def conditions(collection: Collection, query: Query, kind: type[Column], plan: Plan = ANY_PLAN) -> str:
+def conditions(
+    collection: Collection, query: Query, kind: type[Column], plan: Plan = ANY_PLAN, prefix: str = ""
+) -> str:
     """The condition for the items of a query, from all of which a page is chosen.
 
-    Its parameters are `owners`, `f0`, `f1` … for the filters, and `s0`, `s1` … for what is searched. What the plan does
-    not use fits no index.
+    Its parameters are `owners`, `f0`, `f1` … for the filters, and `s0`, `s1` … for what is searched, all after the
+    `prefix`. What the plan does not use fits no index.
     """
     found, is_any = [f"collection = {literal(collection.name)}"], plan.filters is None
     if query.owners is not None:
-        owned = kind.owner_condition(query.owners, "owners")[0]
+        owned = kind.owner_condition(query.owners, f"{prefix}owners")[0]
         found.append(owned if is_any or plan.by_owners else kind.unindexed.format(owned))
     groups: dict[int, list[str]] = {}
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
     for n, each in enumerate(query.filters):
         column = kind.of(collection, each.field)
         column = replace(column, is_unique=True) if best.is_unique and n in best.used else column
-        condition = column.condition(each, kind.parameter.format(f"f{n}"))
+        if each.join:
+            condition = column.joined(each.join, f"{prefix}f{n}_", conditions)
+        else:
+            condition = column.condition(each, kind.parameter.format(f"{prefix}f{n}"))
         if _has_null(each):
             is_null = column.condition(Filter(each.field, Op.IS, each.op is not Op.NE), "")
             condition = f"({condition} {'AND' if each.op is Op.NE else 'OR'} {is_null})"
@@ -460,11 +468,16 @@ def _has_null(filter: Filter) -> bool:
     return filter.op in (Op.EQ, Op.NE, Op.IN) and isinstance(filter.value, tuple) and None in filter.value
 
 
-def parameters(collection: Collection, query: Query, kind: type[Column]) -> dict[str, Any]:
+def parameters(collection: Collection, query: Query, kind: type[Column], prefix: str = "") -> dict[str, Any]:
     """The parameters of `conditions`."""
-    values = {f"f{n}": kind.given(collection.field(each.field), each) for n, each in enumerate(query.filters)}
+    values = dict[str, Any]()
+    for n, each in enumerate(query.filters):
+        if each.join:
+            values |= parameters(each.join.collection, each.join.query, kind, f"{prefix}f{n}_")
+        else:
+            values[f"{prefix}f{n}"] = kind.given(collection.field(each.field), each)
     if query.owners is not None:
-        values["owners"] = kind.owner_condition(query.owners, "owners")[1]
+        values[f"{prefix}owners"] = kind.owner_condition(query.owners, "owners")[1]
     values |= {f"s{n}": kind.text(text.casefold()) for n, text in enumerate(query.search)}
     return values
 
@@ -489,13 +502,19 @@ def outline(
 
     `value`, `limit` and `offset` are what the statement depends on.
     """
-    filters = tuple(
-        each._replace(value=each.value if each.op is Op.IS else (None,) if _has_null(each) else value(each))
-        for each in query.filters
-    )
+    filters = tuple(_outlined(each, value) for each in query.filters)
     owners = None if query.owners is None else ("?",) * min(len(query.owners), 2)
     return Query(
         filters, ("?",) * len(query.search), query.sort, limit, offset, query.after and ("?",), query.backward, owners
+    )
+
+
+def _outlined(filter: Filter, value: Callable[[Filter], Scalar]) -> Filter:
+    if filter.join:
+        inner = outline(filter.join.query, value)
+        return filter._replace(join=replace(filter.join, filters=inner.filters, owners=inner.owners))
+    return filter._replace(
+        value=filter.value if filter.op is Op.IS else (None,) if _has_null(filter) else value(filter)
     )
 
 

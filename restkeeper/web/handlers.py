@@ -230,7 +230,7 @@ class CollectionHandlers:
             if end := "-csv" if listing.export or media == CSV else "":  # of the ETag
                 _require_items(listing)
             query = resolve(listing, reader.query(listing, also), request.path, args)
-            if owners is None and conditional and change_token and not listing.embed:
+            if owners is None and conditional and change_token and not listing.is_joined:
                 tag = reader.list_tag(change_token, listing.limit) + end
                 if unchanged := self._not_modified(call, tag, also=VARIES):
                     return unchanged  # without reading the page
@@ -250,7 +250,7 @@ class CollectionHandlers:
             if found.total is not None:
                 headers.append(("X-Total-Count", str(found.total)))
             page = _Found(found.change_token, tag, body, headers)
-            if not listing.embed:  # which others change
+            if not listing.is_joined:  # which others change
                 self._pages.add(address, page, page.size + sum(map(len, (*address[1:], *(owners or ())))))
         if conditional and (unchanged := self._not_modified(call, page.tag, also=VARIES)):
             return unchanged

@@ -182,7 +182,7 @@ class Declared(NamedTuple):
     Its `kind` says which ids it has, "client" or "client-integer", or is "singleton". The fields of `references` refer
     to items of these collections, and are named by their kind and a `suffix`, else by Id, id or _id. The ids are in
     `id_name`, and `ids` are their kinds, see `reading.id_kind`. If it `is_open`, items are accepted as they are sent;
-    items of the file are to be checked if the schema was not inferred of them.
+    items of the file are to be checked if the schema was not inferred of them. The file has `names` in its items.
     """
 
     schema: JsonSchema
@@ -193,6 +193,7 @@ class Declared(NamedTuple):
     suffix: str = ""
     id_name: str = "id"
     ids: Set[str] = frozenset()
+    names: Set[str] = frozenset()
 
     @property
     def id_schema(self) -> JsonSchema | None:
@@ -255,7 +256,7 @@ def _resource_of(
     is_closed = strict or schema.get("additionalProperties") is False
     others = frozenset(members.keys() - fit.keys() - {own.id_name}) if is_closed else None
     item = cast(type[theirs.FileItem], Class(f"{class_name}Schema", "FileItem", about, made, others).made())
-    item.id_name, item.id_schema = own.id_name, own.id_schema
+    item.id_name, item.id_schema, item.known_others = own.id_name, own.id_schema, frozenset(own.names) - made.keys()
     inner = {each: getattr(field, "inner", field) for each, field in fields_of(item()).items() if each != "id"}
     texts = [each for each, field in inner.items() if isinstance(field, fields.String) and not is_single]
     if len(texts) > MOST_SEARCHED:

@@ -71,8 +71,8 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
     collections = content.collections
     singles = {name: _singles(name) for name in collections}
     for name, texts in collections.items():
-        references = dict[str, str]()
-        for field, values in _fields_of_ids(content, texts, suffix).items():
+        references, names = dict[str, str](), set[str]()
+        for field, values in _fields_of_ids(content, texts, suffix, names).items():
             single = field[: -len(suffix or "Id")].rstrip("_")
             if not (alike := [each for each in collections if single in singles[each]]):
                 continue
@@ -90,7 +90,7 @@ def declare(file: File, suffix: str = "", *, infers: bool = True) -> tuple[Mappi
             assumed = {f"{singular_of(each)}{suffix or 'Id'}": each for each in others}
             references |= {field: to for field, to in assumed.items() if field != content.id_name}
         declared[name] = declared[name]._replace(
-            references=references, suffix=suffix, id_name=content.id_name, ids=content.ids[name]
+            references=references, suffix=suffix, id_name=content.id_name, ids=content.ids[name], names=names
         )
     return declared, lines
 
@@ -136,11 +136,13 @@ def _inferred(content: Content, name: str) -> JsonSchema:
     return shape.schema()
 
 
-def _fields_of_ids(content: Content, texts: Texts, suffix: str) -> dict[str, set[bytes]]:
-    """The fields whose names are those of ids of others, with the texts of their values."""
+def _fields_of_ids(content: Content, texts: Texts, suffix: str, names: set[str]) -> dict[str, set[bytes]]:
+    """The fields whose names are those of ids of others, with the texts of their values. `names` get those of all."""
     suffixes, found = (suffix,) if suffix else ("Id", "_id"), dict[str, set[bytes]]()
     for text in texts.values():
-        for name, value in exactjson.cut(text).items():
+        members = exactjson.cut(text)
+        names.update(members)
+        for name, value in members.items():
             if name.endswith(suffixes) and name != content.id_name and len(found) < MOST_REFERENCES:
                 found.setdefault(name, set()).add(bytes(value))
     return found

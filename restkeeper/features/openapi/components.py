@@ -7,7 +7,7 @@ from marshmallow import INCLUDE
 
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.call import EVERYBODY
-from restkeeper.resources.embedding import next_of
+from restkeeper.resources.embedding import next_of, with_hops
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, RESERVED, SEVERAL, operators_of
 from restkeeper.resources.resource import Ownership, references_in
@@ -35,7 +35,7 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
         spec.components.parameter(name, part["in"], part, lazy=True)
     reserved = view.queryable.reserved
     spec.groups |= {
-        f"{kind}Filters": list(_filters(spec, items)),
+        f"{kind}Filters": [*_filters(spec, items), *_joined(spec, items)],
         f"{kind}Or": [name.capitalize() for name in GROUPS if name in reserved],
         f"{kind}Export": ["Export"] * ("export" in reserved),
     }
@@ -232,6 +232,33 @@ def _filters(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema | str]:
         others = "|".join(op for op in operators_of(wild) if op not in (Op.EQ, Op.IS))
         parts = {rf"{path}(\[({others})\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
         yield parameter(root, CLOSED | {"patternProperties": parts}, about)
+
+
+def _joined(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
+    """A parameter for each collection that filters lead to, by the name before the dot."""
+    for name, hop in with_hops(items.whole.queryable, items, EVERYBODY).hops().items():
+        alike = dict[tuple[str, tuple[Op, ...]], list[str]]()
+        for field in (each for each in hop.queryable.fields.values() if "*" not in each.name):
+            kinds = dict[str, list[Op]]()
+            for op in operators_of(field):
+                if not (hop.many and op in (Op.NE, Op.NIN)):
+                    kinds.setdefault("is" if op is Op.IS else field.kind.value, []).append(op)
+            for kind, operators in kinds.items():
+                alike.setdefault((kind, tuple(operators)), []).append(re.escape(field.name))
+        parts = {
+            rf"^{re.escape(name)}\.({'|'.join(names)}){_in_brackets(operators)}$": spec.common["filters"][kind]
+            for (kind, operators), names in alike.items()
+        }
+        parts |= {rf"^{re.escape(name)}\[is\]$": spec.common["filters"]["is"]} if hop.many else {}
+        what = f"have an item in {name} with this" if hop.many else f"refer to an item in {name} with this"
+        about = filled(spec.common["collection"]["Joined"], what=what)
+        yield parameter(f"by_{name.replace('.', '_')}", CLOSED | {"patternProperties": parts}, about)
+
+
+def _in_brackets(operators: tuple[Op, ...]) -> str:
+    """A regular expression of operators; plain equality has none."""
+    others = "|".join(op for op in operators if op is not Op.EQ)
+    return rf"(\[({others})\])" + ("?" if Op.EQ in operators else "")
 
 
 def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str = "query") -> JsonSchema:

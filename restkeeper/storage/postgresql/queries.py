@@ -88,6 +88,8 @@ class PostgresColumn(Column):
     parameter = "%({})s"
     unindexed = "CASE WHEN {} THEN true ELSE false END"  # the planner expects that half of the items satisfy it
     one_of = "= ANY({}::text[])"
+    gathered = "ARRAY({})"
+    outer_id = "items.id"
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
 
@@ -210,6 +212,32 @@ class PostgresColumn(Column):
                 return [self.order, self.key], [beginning(value), value]
             return [self.order], [value]
         return [self.folded if by_value else self.key], [value]
+
+    @staticmethod
+    def number_of(id: str) -> str:
+        return f"CASE WHEN {id} ~ '^([0-9]{{16}}|A[0-9]{{19}})$' THEN ltrim({id}, 'A')::numeric END"
+
+    @staticmethod
+    def id_of(number: str) -> str:
+        small, large = (f"lpad(({number})::text, {digits}, '0')" for digits in (16, 19))
+        return f"CASE WHEN {number} < 1e16 THEN {small} ELSE 'A' || {large} END"
+
+    def has_one(self, values: Sequence[str]) -> str:
+        (first, *_) = values
+        if not self.field.is_many:
+            return self.condition(Filter(self.field.name, Op.EQ, None), first)
+        tests = ", ".join(f"'@ == ' || to_json({value})::text" for value in values)  # of null there is none
+        return f"({self.values} @? ('strict $[*] ? (' || concat_ws(' || ', {tests}) || ')')::jsonpath)"
+
+    def in_found(self, values: Sequence[str], where: str) -> str:
+        if not self.field.is_many:
+            return super().in_found(values, where)
+        # One by one, each by the index: a test of all of them would be as deep as they are many.
+        selects = " UNION ALL ".join(f"SELECT {value} AS given FROM items WHERE {where}" for value in values)  # noqa: S608 - declared names only
+        mine = f"collection = {literal(self.collection)} AND {self.has_one(['given'])}"
+        found = f"SELECT id FROM items WHERE {mine} OFFSET 0"  # noqa: S608 - likewise
+        joined = f"({selects}) AS others CROSS JOIN LATERAL ({found}) AS found"
+        return f"id = ANY(ARRAY(SELECT found.id FROM {joined}))"  # noqa: S608 - likewise
 
     @staticmethod
     def given(field: Field, filter: Filter) -> Any:

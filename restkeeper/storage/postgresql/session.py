@@ -17,7 +17,7 @@ from psycopg.waiting import Ready, Wait
 
 from restkeeper.storage.errors import SearchTooLong, StoreError
 from restkeeper.storage.interface import Collection, Page, Query
-from restkeeper.storage.planning import plan_of
+from restkeeper.storage.planning import plan_of, with_few
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned
@@ -182,7 +182,10 @@ class Session(psycopg.Connection[Row]):
         return type.replace("*", "%")
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
-        statement, values = select_page(collection, query, self._plan(collection, query) if bounded else ANY_PLAN)
+        plan = ANY_PLAN
+        if bounded or query.joins:
+            query, plan = self._plan(collection, query, bounded=bounded)
+        statement, values = select_page(collection, query, plan)
         found = self.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
         epoch, changes, items, revision, *_ = found[0]
         require_revision(collection, revision)
@@ -190,12 +193,13 @@ class Session(psycopg.Connection[Row]):
         page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)
         return page._replace(change_token=change_token(epoch, changes), total=total)
 
-    def _plan(self, collection: Collection, query: Query) -> Plan:
-        """The plan of a page for which others wait: it may take two statements more, which that of a list does not."""
-        return plan_of(self, collection, query, lambda: state_of(self, collection)[1], bounded=True)
+    def _plan(self, collection: Collection, query: Query, *, bounded: bool = True) -> tuple[Query, Plan]:
+        """The plan of a page for which others wait, or with joins: it may take more statements than that of a list."""
+        query = with_few(self, query, items := lambda: state_of(self, collection)[1])
+        return query, plan_of(self, collection, query, items, bounded=bounded)
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
-        statement, values = select_page(collection, query, self._plan(collection, query))
+        statement, values = select_page(collection, *self._plan(collection, query))
         rows = self.fetch(f"EXPLAIN {statement}", {**values, "most_bytes": 1})
         steps = (str(step).strip(" ->") for (step,) in rows)  # others have values, which are not for the log
         return [step for step in steps if " on items" in step or 'on "items.' in step]

@@ -27,7 +27,7 @@ import orjson
 
 from restkeeper.clock import Clock
 from restkeeper.storage.interface import Collection, Page, Query
-from restkeeper.storage.planning import plan_of
+from restkeeper.storage.planning import plan_of, with_few
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Dialect, Row, page_of
 from restkeeper.storage.sqlite.queries import (
@@ -101,6 +101,7 @@ class SqliteConnection(sqlite3.Connection):
         """See `sql.Database`: the page and its change token at one moment."""
         with snapshot(self):
             change_token, items = state_of(self, collection)
+            query = with_few(self, query, lambda: items)
             plan = plan_of(self, collection, query, lambda: items, bounded=bounded)
             statements, values = select_page(collection, query, plan)
             rows = chain.from_iterable(self.execute(statement, values) for statement in statements)
@@ -108,10 +109,11 @@ class SqliteConnection(sqlite3.Connection):
             return page._replace(change_token=change_token, total=None if query.narrows else items)
 
     def explain(self, collection: Collection, query: Query) -> list[str]:
-        plan = plan_of(self, collection, query, lambda: state_of(self, collection)[1], bounded=True)
+        query = with_few(self, query, items := lambda: state_of(self, collection)[1])
+        plan = plan_of(self, collection, query, items, bounded=True)
         (statement, *_), values = select_page(collection, query, plan)
         steps = self.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
-        return [step for *_, step in steps if " items " in step or "ORDER BY" in step]
+        return [step for *_, step in steps if any(each in step for each in ("items", " other ", "ORDER BY"))]
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
@@ -80,6 +81,8 @@ class SqliteColumn(Column):
     parameter = ":{}"
     unindexed = "+({})"
     one_of = "IN (SELECT value FROM json_each({}))"
+    gathered = "(SELECT json_group_array(value) FROM ({}))"
+    outer_id = "+items.id"  # without its affinity, with which no index of an expression fits
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}
 
@@ -192,6 +195,23 @@ class SqliteColumn(Column):
         has_text = "" if key == self.folded else f"{key} <> '' OR "  # as the index shows, without the item
         return f"({term} AND ({has_text}{self.value} IS NOT NULL))"
 
+    @staticmethod
+    def number_of(id: str) -> str:
+        is_small, is_large = (f"{each} NOT GLOB '*[^0-9]*'" for each in (id, f"substr({id}, 2)"))
+        is_large = f"length({id}) = 20 AND substr({id}, 1, 1) = 'A' AND {is_large}"
+        return (
+            f"CASE WHEN (length({id}) = 16 AND {is_small}) OR ({is_large}) THEN CAST(ltrim({id}, 'A') AS INTEGER) END"
+        )
+
+    @staticmethod
+    def id_of(number: str) -> str:
+        return f"printf(CASE WHEN {number} < {10**16} THEN '%016d' ELSE 'A%019d' END, {number})"
+
+    def has_one(self, values: Sequence[str]) -> str:
+        (first, *_) = values
+        given = f"json_array({', '.join(values)})" if self.field.is_many else first
+        return self.condition(Filter(self.field.name, Op.EQ, None), given)
+
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:
         return query._replace(filters=tuple(_exact_filters(collection, query))) if query.filters else query
@@ -296,6 +316,10 @@ def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, s
 def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:
     """The filters that have the same result although SQLite compares numbers as doubles."""
     for each in query.filters:
+        if each.join:
+            inner = SqliteColumn.exact(each.join.collection, each.join.query)
+            yield each._replace(join=replace(each.join, filters=inner.filters))
+            continue
         values = each.value if isinstance(each.value, tuple) else (each.value,)
         numbers = [value for value in values if not isinstance(value, Decimal) or _nearest(value) == value]
         if collection.field(each.field).kind is not Kind.NUMBER or len(numbers) == len(values):

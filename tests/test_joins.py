@@ -1,0 +1,422 @@
+"""Filters by what is in other collections: as a plain model in Python finds it, and as far as the caller may see it."""
+
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from flask.testing import FlaskClient
+from marshmallow import Schema, fields
+
+from restkeeper import Config, Items, ItemSchema, Reference, Resource, Text, exactjson
+from restkeeper.resources.changes import Unit
+from restkeeper.resources.functions import invoke
+from restkeeper.service import find_items, service_of
+from tests import shapes
+from tests.callers import ADMIN, ADMIN_KEY, key, make_key
+from tests.json_file import client_of
+from tests.shop import create_app as create_shop
+from tests.shop.related import create_app as create_related
+
+pytestmark = pytest.mark.needs("keys", "ownership", "versions")
+
+Item = dict[str, Any]
+NOW = "2026-01-01T00:00:00.000000Z"
+NAMES = ("Ann", "Bob", "Éva", "ann", "Bo,b")
+
+
+class Hop(NamedTuple):
+    """A name before a dot: the collection that it leads to, and the references, of these items or of those."""
+
+    to: str
+    path: str
+    is_back: bool = False
+
+
+HOPS = {
+    "people": {
+        "manager": Hop("people", "manager"),
+        "people": Hop("people", "manager", is_back=True),
+        "jobs": Hop("jobs", "owner", is_back=True),
+    },
+    "brands": {"products.brand": Hop("products", "brand", is_back=True)},
+    "products": {
+        "brand": Hop("brands", "brand"),
+        "parts": Hop("parts", "product", is_back=True),
+        "orders": Hop("orders", "lines.product", is_back=True),
+        "jobs": Hop("jobs", "product", is_back=True),
+    },
+    "parts": {"product": Hop("products", "product")},
+    "orders": {
+        "lines.product": Hop("products", "lines.product"),
+        "after": Hop("orders", "after"),
+        "orders": Hop("orders", "after", is_back=True),
+    },
+    "jobs": {"product": Hop("products", "product"), "owner": Hop("people", "owner")},
+}
+FIELDS = {  # and the operators to try
+    "people": {
+        "name": "eq ne in nin like starts gt",
+        "email": "eq is ne",
+        "age": "eq gte lt is in",
+        "manager": "is eq",
+    },
+    "brands": {"title": "eq like", "id": "eq gt in", "products": "lt"},
+    "products": {
+        "name": "eq like ends",
+        "sku": "is eq",
+        "price": "eq gt lte is",
+        "weight": "gt eq is ne",
+        "tags": "eq in",
+        "size.width": "eq gt is",
+        "seen_at": "gt lte is",
+        "released": "lt is",
+        "is_new": "eq ne",
+        "status": "eq in",
+        "brand": "eq is",
+    },
+    "parts": {"name": "eq gte", "product": "eq"},
+    "orders": {"remark": "eq like", "amount": "gt lt eq", "gift": "eq", "lines.count": "gt eq", "status": "eq"},
+    "jobs": {"title": "eq", "grade": "gte", "ticket": "is", "owner": "is eq"},
+}
+
+
+READERS = [f"{name}:read" for name in HOPS]
+
+
+def values_at(item: Any, path: str) -> list[Any]:
+    """The values at a path; a list on it stands for each of its elements."""
+    if isinstance(item, list):
+        return [value for each in item for value in values_at(each, path)]
+    if not path:
+        return [item]
+    name, _, rest = path.partition(".")
+    return values_at(item.get(name), rest) if isinstance(item, dict) else []
+
+
+def satisfies(item: Item, field: str, op: str, value: Any) -> bool:
+    """Whether one of the values of a field satisfies a comparison."""
+    found = [each for each in values_at(item, field) if each is not None]
+    if op == "is":
+        return bool(found) is (value == "not_null")
+    if op in ("ne", "nin"):
+        return not satisfies(item, field, {"ne": "eq", "nin": "in"}[op], value)
+    return any(
+        {
+            "eq": lambda one: one == value,
+            "in": lambda one: one in value,
+            "gt": lambda one: one > value,
+            "gte": lambda one: one >= value,
+            "lt": lambda one: one < value,
+            "lte": lambda one: one <= value,
+            "like": lambda one: value.casefold() in one.casefold(),
+            "starts": lambda one: one.startswith(value),
+            "ends": lambda one: one.endswith(value),
+        }[op](each)
+        for each in found
+    )
+
+
+class World:
+    """Random items, as the store has them and as the model finds them for a caller who sees these orders."""
+
+    def __init__(self, client: FlaskClient, owner: str) -> None:
+        self.client, self._chance = client, random.Random(5)  # noqa: S311
+        self.items: dict[str, list[Item]] = {}
+        self.owners: dict[tuple[str, Any], str | None] = {}
+        chance, maybe = self._chance, lambda value: value if chance.random() < 0.7 else None
+        ids: dict[str, list[Any]] = {name: [f"{name[:2]}{n}" for n in range(14)] for name in HOPS}
+        ids["brands"] = [*range(1, 8), 2**53 - 5]
+        pick = lambda name, most=14: chance.choice(ids[name][:most])  # noqa: E731
+        make = {
+            "people": lambda n: {
+                "name": chance.choice(NAMES),
+                "email": f"p{n}@x.org" if n % 3 else None,
+                "age": maybe(chance.randrange(30, 34)),
+                "manager": maybe(pick("people", 5)),
+            },
+            "brands": lambda n: {"title": f"{chance.choice(NAMES)} {n}"},
+            "products": lambda n: {
+                "name": chance.choice(NAMES),
+                "sku": f"s{n}" if n % 2 else None,
+                "price": maybe(Decimal(chance.choice(["0.1", "12.50", "12.5", "99999999.99"]))),
+                "weight": maybe(Decimal(chance.choice(["0.1", "0.10", "3", "1.000000000000001"]))),
+                "tags": chance.sample(["red", "big", "a,b"], chance.randrange(3)),
+                "size": maybe({"width": chance.randrange(3)}),
+                "seen_at": maybe(f"2026-01-0{chance.randrange(1, 4)}T01:00:00+02:00"),
+                "released": maybe(f"2026-01-0{chance.randrange(1, 4)}"),
+                "is_new": chance.random() < 0.5,
+                "status": chance.choice(["draft", "active"]),
+                "brand": maybe(pick("brands", 6)),
+            },
+            "parts": lambda n: {"name": chance.choice(NAMES), "product": pick("products", 6)},
+            "orders": lambda n: {
+                "lines": [{"product": pick("products", 9), "count": chance.randrange(1, 4)} for _ in range(n % 3)],
+                "after": maybe(f"or{chance.randrange(n)}") if n else None,
+                "remark": chance.choice(NAMES),
+                "gift": chance.random() < 0.5,
+                "amount": chance.randrange(4),
+                "secret": chance.choice(NAMES),
+                "status": chance.choice(["open", "ended"]),
+            },
+            "jobs": lambda n: {
+                "title": chance.choice(NAMES),
+                "product": maybe(pick("products", 5)),
+                "owner": maybe(pick("people", 5)),
+                "grade": chance.randrange(4),
+                "ticket": f"t{n}" if n % 2 else None,
+            },
+        }
+        service = service_of(client.application)
+        for name in HOPS:
+            stored, records = service.stored[name], []
+            for n, id in enumerate(ids[name]):
+                of = {"orders": owner if n % 2 else "other"}.get(name)
+                record = stored.restore(make[name](n), id=stored.resource.key(id), now=NOW, owner=of)
+                records.append(record)
+                self.owners[name, id] = of
+            service.store.write(lambda transaction, of=name, all=records: transaction.insert_all(of, all))
+            self.items[name] = [exactjson.stored(stored.body(each)) for each in records]
+
+    def value(self, collection: str, field: str, op: str) -> Any:
+        """A value that an item has, or None."""
+        found = [each for item in self.items[collection] for each in values_at(item, field) if each is not None]
+        one, other = (self._chance.choice(found) for _ in range(2))
+        if op == "is":
+            return self._chance.choice(["null", "not_null"])
+        if op in ("in", "nin"):
+            return [value for value in (one, other) if "," not in str(value)] or [found[0]]
+        if op in ("like", "starts", "ends") and len(one) > 2:
+            return {"like": one[1:2].upper(), "starts": one[:2], "ends": one[-2:]}[op]
+        return one
+
+    def joined(self, collection: str, name: str, item: Item, sees: str | None) -> list[Item]:
+        """The items that a name leads to, of those that the caller sees."""
+        hop = HOPS[collection][name]
+        seen = self.seen(hop.to, sees)
+        if hop.is_back:
+            return [each for each in seen if item["id"] in values_at(each, hop.path)]
+        return [each for each in seen if each["id"] in values_at(item, hop.path)]
+
+    def has(self, collection: str, item: Item, sees: str | None, *terms: "Term") -> bool:
+        """Whether one and the same item that a name leads to satisfies all of these."""
+        return any(
+            all(satisfies(other, each.field, each.op, each.value) for each in terms)
+            for other in self.joined(collection, terms[0].name, item, sees)
+        )
+
+    def term(self, collection: str) -> "Term":
+        """A random filter."""
+        name = self._chance.choice([*HOPS[collection]])
+        hop = HOPS[collection][name]
+        field = self._chance.choice([*FIELDS[hop.to]])
+        op = self._chance.choice(FIELDS[hop.to][field].split())
+        if op in ("ne", "nin") and (hop.is_back or "." in hop.path):
+            return self.term(collection)
+        return Term(name, field, op, self.value(hop.to, field, op))
+
+    def query(self, collection: str, sees: str | None, form: int) -> tuple[dict[str, str], list[Item]]:
+        """A random query of a form, and the items that it finds for a caller."""
+        one, other = self.term(collection), self.term(collection)
+
+        def has(item: Item, *terms: Term) -> bool:
+            return self.has(collection, item, sees, *terms)
+
+        def both(item: Item) -> bool:
+            return has(item, one, other) if one.name == other.name else has(item, one) and has(item, other)
+
+        if form == 1 and one[:3] == other[:3]:
+            form = 0  # the repetition of a name has a meaning of its own
+        forms: dict[int, tuple[dict[str, str], Callable[[Item], bool]]] = {
+            0: ({one.parameter: one.text}, lambda item: has(item, one)),
+            1: ({one.parameter: one.text, other.parameter: other.text}, both),
+            2: ({"or": f"({one},{other})"}, lambda item: has(item, one) or has(item, other)),
+            3: ({"not": f"({one},{other})"}, lambda item: not (has(item, one) or has(item, other))),
+            4: ({"or": f"(version=7,not(and({one},{other})))"}, lambda item: not both(item)),
+        }
+        found = [item for item in self.seen(collection, sees) if forms[form][1](item)]
+        return forms[form][0], sorted(found, key=lambda item: self.key(collection, item))
+
+    def seen(self, collection: str, sees: str | None) -> list[Item]:
+        """The items of a collection that a caller sees: all, or of those that have an owner its own."""
+        owners = (None, sees)
+        return [each for each in self.items[collection] if not sees or self.owners[collection, each["id"]] in owners]
+
+    @staticmethod
+    def key(collection: str, item: Item) -> str:
+        """The order of ids."""
+        return f"{item['id']:>20}" if collection == "brands" else str(item["id"])
+
+
+class Term(NamedTuple):
+    """A filter: a name before the dot, a field, an operator, and a value."""
+
+    name: str
+    field: str
+    op: str
+    value: Any
+
+    @property
+    def parameter(self) -> str:
+        return f"{self.name}.{self.field}[{self.op}]"
+
+    @property
+    def text(self) -> str:
+        values = self.value if isinstance(self.value, list) else [self.value]
+        return ",".join(each if isinstance(each, str) else exactjson.dumps(each).decode() for each in values)
+
+    def __str__(self) -> str:
+        """As a part of a group."""
+        return f'{self.parameter}="{self.text}"'
+
+
+@pytest.fixture
+def client() -> FlaskClient:
+    config = Config(auth="required", admin_key=ADMIN_KEY, rate_limit="off")
+    return create_shop(config, shapes.RESOURCES, versions=shapes.VERSIONS).test_client()
+
+
+def test_it_is_what_a_model_finds(client: FlaskClient) -> None:
+    """Filters of one list on one collection, in `or` and in `not`, to an admin and to an owner, by page and total."""
+    made = make_key(client, *READERS)
+    owner = f"key:{made['id']}"
+    world, partial = World(client, owner), 0
+    for number in range(700):
+        headers, sees = (ADMIN, None) if number // 6 % 3 else ({"X-API-Key": made["secret"]}, owner)
+        collection = [*HOPS][number % len(HOPS)]
+        query, expected = world.query(collection, sees, number // 7 % 5)
+        response = client.get(f"/{collection}", query_string={"limit": 100, "sort": "id", **query}, headers=headers)
+        assert response.status_code == 200, (query, response.json)
+        assert [each["id"] for each in response.json] == [each["id"] for each in expected], (collection, query, sees)
+        assert response.headers["X-Total-Count"] == str(len(expected))
+        partial += 0 < len(expected) < len(world.seen(collection, sees))
+    assert partial > 200
+
+
+def faults(client: FlaskClient, address: str, headers: dict[str, str] = ADMIN) -> str:
+    response = client.get(address, headers=headers)
+    assert response.status_code == 400, response.json
+    return str(response.json["errors"][0]["detail"])
+
+
+def test_who_may_not_read_the_other_collection_is_told_its_scope(client: FlaskClient) -> None:
+    """In each form; and a private field is as one that there is not."""
+    clerk = key(client, "products:read", "orders:read")
+    for query in ("parts.name=x", "parts[is]=null", "or=(id=x,not(parts.name=x))", "brand.title=x"):
+        response = client.get(f"/products?{query}", headers=clerk)
+        scope = "brands:read" if "brand" in query else "parts:read"
+        assert (response.status_code, scope in response.json["detail"]) == (403, True), query
+    for name in ("secret", "secrets"):
+        names = "orders.id, orders.lines.product, orders.lines.count, orders.after, orders.remark"
+        assert f"there are: {names}" in faults(client, f"/products?orders.{name}[starts]=A", clerk)
+        assert "orders.secret" not in faults(client, f"/products?orders.{name}=A", clerk)
+    admin = faults(client, "/products?orders.secrets=A")
+    assert "orders.secret, " in admin
+
+
+def test_wrong_filters_say_what_is_right(client: FlaskClient) -> None:
+    many = "is no operator where there can be several: write not="
+    expected = {
+        "/products?parts.name[ne]=x": f"{many}(parts.name=…)",
+        "/products?parts.name[nin]=x": f"{many}(parts.name=…)",
+        "/orders?lines.product.name[ne]=x": f"{many}(lines.product.name=…)",
+        "/products?parts=x": "can only be parts[is]=null or parts[is]=not_null; a field is after a dot",
+        "/products?parts[is]=x": "can only be parts[is]=null or parts[is]=not_null; a field is after a dot",
+        "/products?brand.title[x]=y": "is no operator of title; there are: eq, ne, gt",
+        "/products?brand.founded=x": "must be a date",
+        "/parts?product.brand.title=x": "is not a parameter of this list; there are: product.id, ",
+        "/parts?product._position=x": "is not a parameter of this list; there are: product.id, ",
+        "/products?or=(parts.nam=x)": "has parts.nam, which is not a parameter of this list; there are: parts.id",
+    }
+    for address, detail in expected.items():
+        assert faults(client, address).startswith(detail), address
+    ids = "&".join(f"not=(parts.name=x{n})" for n in range(11))
+    assert "takes 10 filters by what is in other collections" in faults(client, f"/products?{ids}")
+    app = create_related(Config()).test_client()
+    several = "is by one of several references: write reviews.writer.id[gt] or reviews.about.id[gt]"
+    assert faults(app, "/people?reviews.id[gt]=x", {}) == several
+
+
+def test_a_list_changes_with_the_other_collection(client: FlaskClient) -> None:
+    """Its ETag, and what is cached of it; as one of names of an older version."""
+    brand = client.post("/brands", json={"title": "Old"}, headers=ADMIN).json["id"]
+    product = client.post("/products", json={"name": "Chair", "brand": brand}, headers=ADMIN).json["id"]
+    order = client.post("/orders", json={"lines": [{"product": product}], "remark": "x"}, headers=ADMIN).json["id"]
+    for address, found in (("/products?brand.title=Old", product), ("/api/v1/orders?orders.note=x", None)):
+        first = client.get(address, headers=ADMIN)
+        assert [each["id"] for each in first.json] == [found] * bool(found)
+        again = client.get(address, headers={**ADMIN, "If-None-Match": first.headers["ETag"]})
+        assert again.status_code == 304
+    client.patch(f"/brands/{brand}", json={"title": "New"}, headers=ADMIN)
+    client.post("/orders", json={"remark": "x", "after": order}, headers=ADMIN)
+    assert client.get("/products?brand.title=Old", headers=ADMIN).json == []
+    (found,) = client.get("/api/v1/orders?orders.note=x", headers=ADMIN).json
+    assert found["id"] == order
+
+
+def test_functions_and_views_have_the_same_filters(client: FlaskClient) -> None:
+    """Of a function, others wait for what it reads: each hop needs an index."""
+    application = client.application
+    brand = client.post("/brands", json={"title": "For functions"}, headers=ADMIN).json["id"]
+    product = client.post("/products", json={"name": "Lamp", "brand": brand}, headers=ADMIN).json["id"]
+    client.post("/parts", json={"name": "Bulb", "product": product}, headers=ADMIN)
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("products", {"brand.title": "For functions"}),
+        ("products", {"brand.title": ["For functions", "x"], "name": "Lamp"}),
+        ("brands", {"products.brand.status": "draft", "products.brand.name": "Lamp"}),
+    ]
+
+    def ask(unit: Unit) -> None:
+        def find(items: Items) -> None:
+            for collection, parameters in asked:
+                (item,) = items.find(collection, parameters)
+                assert item["id"] in (brand, product) and items.count(collection, parameters) == 1
+            with pytest.raises(ValueError, match=r"Index\('name'\) of parts"):
+                items.find("products", {"parts.name": "Bulb"})
+
+        invoke(unit.items, find, unit.items)
+
+    service_of(application).write(ask)
+    with application.test_request_context():
+        for collection, parameters in (*asked, ("products", {"parts.name": "Bulb"})):
+            (item,) = find_items(collection, parameters)
+            assert item["id"] in (brand, product)
+
+
+def test_a_member_of_an_item_is_not_mistaken_for_what_is_joined(tmp_path: Path) -> None:
+    """In a file its own member wins, whatever is in it; a service is refused at its start. Ids are texts or numbers."""
+    data: dict[str, Any] = {
+        "posts": [{"id": 1, "comments": [{"body": "own"}]}, {"id": "x"}, {"id": "0000000000000001"}],
+        "comments": [{"id": n, "body": f"b{n}", "postId": id} for n, id in enumerate([1, "1", "x", None, 9])],
+        "tags": [{"id": 1, "postId": "0000000000000001"}, {"id": 2, "postId": 1}],
+    }
+    own = client_of(tmp_path, data)
+    assert [each["id"] for each in own.get("/posts?comments.body=own").json] == [1]
+    assert own.get("/posts?comments.body=b0").json == []
+    del data["posts"][0]["comments"]
+    client = client_of(tmp_path, data)
+    expected = {
+        "/posts?comments.body=b1": [1],
+        "/posts?comments.body[in]=b0,b2": [1, "x"],
+        "/posts?comments[is]=null": ["0000000000000001"],
+        "/posts?tags.id=1": ["0000000000000001"],
+        "/posts?tags[is]=not_null&comments.body=b0": [1],
+        "/comments?post.id=1": [0, 1],
+        "/comments?post.id[ne]=1": [2],
+        "/comments?post[is]=null": [3, 4],
+        "/comments?post.nothing=null": [0, 1, 2],
+        "/tags?post.id=0000000000000001": [1],
+    }
+    assert {address: [each["id"] for each in client.get(address).json] for address in expected} == expected
+
+    class UserSchema(ItemSchema):
+        orders = fields.Nested(Schema.from_dict({"user": Text(1, 9, required=True)}), required=True)
+
+    class OrderSchema(ItemSchema):
+        user = Reference("users", required=True)
+
+    resources = [Resource("users", "user", UserSchema), Resource("orders", "order", OrderSchema)]
+    with pytest.raises(ValueError, match=r"users: orders\.user: is a field, and what leads to orders"):
+        create_shop(Config(), resources)

@@ -486,14 +486,14 @@ class SecretItemHandlers(CollectionHandlers):
                 reply.headers["Location"] = address_of(f"{path}/{answer.id}")
             return reply
 
-        how = Operation(self._renew) if id else Operation(self._create_made, lambda sent: self.make(sent, self._now()))
+        how = Operation(self._renew) if id else Operation(self._insert, lambda sent: self.make(sent, self._now()))
         command = Command("act", self.name, id, sent, how, current_call().conditions)
         return self.execute([command], self.items.hooks.idempotency(sent, render, secret=True))
 
     def _now(self) -> str:
         return rfc3339(self.items.hooks.clock.time())
 
-    def _create_made(self, unit: CommandUnit, to: CollectionReader, _: None, made: tuple[Record, str]) -> Answer:
+    def _insert(self, unit: CommandUnit, to: CollectionReader, _: None, made: tuple[Record, str]) -> Answer:
         if unit.call.conditions is not NONE:
             unit.require_list(to, unit.call.conditions)
         return self._saved(unit, to, None, *made)

@@ -4,7 +4,8 @@ import json
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,24 @@ def test_a_page_of_a_mebibyte_passes(proxy: Proxy) -> None:
         assert proxy.request("POST", "/products", body, JSON).status == 200
     page = proxy.request("GET", "/products?name=Large&limit=100")
     assert page.status == 200 and len(page.json()) >= 8 and len(page.body) > 900_000
+
+
+def test_an_event_of_a_stream_arrives_at_once(proxy: Proxy) -> None:
+    """No proxy gathers events, nor compresses the stream."""
+    connection = HTTPSConnection(NAME)
+    connection.sock = proxy.connect()
+    with closing(connection):
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "gzip, br, zstd"}
+        connection.request("GET", "/api/v1/events?after=latest&collection=users", headers=headers)
+        response = connection.getresponse()
+        assert [response.readline()[:4] for _ in range(3)] == [b":\n", b"id: ", b"\n"]
+        for number in range(3):
+            body = json.dumps({"email": f"{number}@{proxy.port}.example.org"}).encode()
+            assert proxy.request("POST", "/users", body, JSON).status == 200
+            assert [response.readline().split(b":")[0] for _ in range(2)] == [b"id", b"event"]
+            data = json.loads(response.readline().removeprefix(b"data: "))["data"]
+            assert data["email"].startswith(f"{number}@")
+            assert [response.readline()[:4] for _ in range(4)] == [b"\n", b":\n", b"id: ", b"\n"]
 
 
 def test_a_client_cannot_choose_its_address(proxy: Proxy, server: Gunicorn, kind: str) -> None:

@@ -76,6 +76,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "owners of a caller": (auth.MOST_OWNERS, auth.LONGEST_NAMED_OWNER),
     "characters of a token's subject": (auth.LONGEST_NAMED_OWNER, LONGEST_SUBJECT),
     "long polls": (events.MOST, CONFIG.waits_per_caller),
+    "time for which a stream": (events.BEAT_SECONDS,),
     "connections of a process": (1000,),  # gunicorn's default
     "time for the header": (Worker.header_timeout,),
     "time in which no content": (Worker.stall_timeout,),

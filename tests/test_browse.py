@@ -116,6 +116,24 @@ def test_an_item_has_its_relations_and_history(page: Page) -> None:
     page.see("h1", "of Lamp")
 
 
+def test_changes_are_shown_when_they_happen(page: Page) -> None:
+    """In the history of an item; a list says so, and shows them when its reader wants it."""
+    thing = make(page.server, "things", title="Stool")
+    page.open(f"item/things/{thing['id']}", "Stool")
+    page.see(".history li", "created")
+    for price in (7, 8):
+        page.server.request("PATCH", f"/things/{thing['id']}", {"price": price})
+    page.see(".history li", "price– → 7", "price7 → 8")
+    assert len(page.texts(".history li")) == 3
+    page.open("list/things?title=Stool", "things")
+    page.see("#status", "1 of 1 things")
+    assert page.tab.run("[...document.querySelectorAll('.head button')].every(each => each.hidden)")
+    make(page.server, "things", title="Stool")
+    page.see("#status", "There are changes")
+    page.press("Show changes")
+    page.see("#status", "2 of 2 things")
+
+
 def test_a_form_creates_an_item_and_shows_the_messages_of_the_api(page: Page) -> None:
     """At the fields, also in lists; numbers are sent with all their digits."""
     thing = make(page.server, "things", title="Table")

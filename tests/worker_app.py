@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import restkeeper.server.worker
-from restkeeper.features.events import IS_CANCELLED
 from restkeeper.server.request import Refused
+from restkeeper.web.application import IS_CANCELLED
 
 Start = Callable[..., Callable[[bytes], None]]
 

@@ -70,6 +70,8 @@ class Response:
             data = data[: self._left]
             self._left -= len(data)
         self._client.write(data)
+        if self._left is None:  # more may come much later
+            self._client.flush()
 
     def end(self) -> None:
         """Send what is left to send. The connection closes also if content is missing, or was not read."""

@@ -28,12 +28,11 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from restkeeper.clock import YIELD_SECONDS, is_due
 from restkeeper.errors import Unavailable
-from restkeeper.features.events import IS_CANCELLED
 from restkeeper.features.metrics import continue_files
 from restkeeper.server.connection import Bodies, Client, ClientConnections, Refused
 from restkeeper.server.request import Request, read_request
 from restkeeper.server.response import Response, problem
-from restkeeper.web.application import SERVE
+from restkeeper.web.application import IS_CANCELLED, SERVE
 
 UNLIMITED = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 32768}  # 0 means it
 NONE: dict[str, str] = {}

@@ -34,6 +34,7 @@ _HOSTS_KEPT = 256  # a client can name any number of hosts
 # In the WSGI environment of our servers: a function that serves further listening sockets. It takes them, and variables
 # that each of their requests has in its environment, too; it returns a function that closes them and their connections.
 SERVE = "restkeeper.serve"
+IS_CANCELLED = "restkeeper.is_cancelled"  # likewise: whether the server stops or the client has left
 Serve = Callable[[list[socket], dict[str, str]], Callable[[], None]]
 
 

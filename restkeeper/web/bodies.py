@@ -23,6 +23,7 @@ _BODY = "restkeeper.body"  # in the WSGI environment: what was `put_back`
 JSON = "application/json"
 HTML = "text/html"
 CSV = "text/csv"
+EVENT_STREAM = "text/event-stream"  # server-sent events (HTML, section 9.2)
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396
 
 

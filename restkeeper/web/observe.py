@@ -55,7 +55,7 @@ def install(
     def end(request: Request, response: Response) -> None:
         environ = request.environ
         response.headers.add("X-Request-Id", environ[_REQUEST_ID])
-        if not access_log:
+        if not (log := access_log):
             return
         line = {
             "time": _milliseconds(now()),
@@ -73,7 +73,15 @@ def install(
             line["deprecated"] = ", ".join([each.name for each in used])
         if details and response.mimetype == "application/problem+json":
             line["problem"] = orjson.loads(response.get_data())["message"]
-        access_log(line)
+        if type(response.response) is list or request.method == "HEAD" or response.direct_passthrough:
+            log(line)
+        else:  # it has not ended
+
+            def write() -> None:
+                moment, seconds = _milliseconds(now()), time.perf_counter() - environ[BEGAN]
+                log({**line, "time": moment, "ms": round(seconds * 1000, 3)})
+
+            response.call_on_close(write)
 
     app.before.append(begin)
     app.after.append(end)

@@ -24,10 +24,10 @@ export const own = (object, name) => (isObject(object) && Object.hasOwn(object, 
 export const differing = (before, after) => Object.keys({ ...before, ...after }).filter((name) => !same(own(before, name), own(after, name)));
 export const patch = (before, after) => ([before, after].every((each) => isObject(each) && !Array.isArray(each))
   ? Object.fromEntries(differing(before, after).map((name) => [name, patch(own(before, name), own(after, name))])) : after ?? null);
+const credential = () => (!key() || !description ? {} : scheme() === "ApiKey" ? { "X-API-Key": key() } : { Authorization: `Bearer ${key()}` });
 // Send a request to a path of the document, or an address in a response. Throws problems, as errors.
 export async function send(method, address, { body, signal, ...more } = {}) {
-  const credential = !key() || !description ? {} : scheme() === "ApiKey" ? { "X-API-Key": key() } : { Authorization: `Bearer ${key()}` };
-  const headers = { Accept: "application/json", ...(body && { "Content-Type": "application/json" }), ...credential, ...more };
+  const headers = { Accept: "application/json", ...(body && { "Content-Type": "application/json" }), ...credential(), ...more };
   const sent = { method, body: body && JSON.stringify(body), signal, headers, credentials: "omit" };
   const [{ ok, status, headers: received }, content] = await fetch(new URL(address, BASE), sent).then(async (reply) => [reply, await reply.text()])
     .catch(() => Promise.reject(new Error("The service cannot be reached")));
@@ -35,6 +35,21 @@ export async function send(method, address, { body, signal, ...more } = {}) {
   if (ok) return { data, headers: received };
   const message = [data.title ?? `The status is ${status}`, data.detail].filter(Boolean).join(": ");
   throw Object.assign(new Error(message), { status, errors: data.errors });
+}
+// Act when there are events in the feed (server-sent events), until the signal; a stream that ends goes on after a while.
+export async function follow(address, signal, act) {
+  for (let last; !signal.aborted; await new Promise((done) => setTimeout(done, 3000))) {
+    const headers = { Accept: "text/event-stream", ...credential(), ...(last && { "Last-Event-ID": last }) };
+    const { body, status } = await fetch(new URL(address, BASE), { headers, signal, credentials: "omit" }).catch(() => ({}));
+    if (status >= 400 && status < 500) return;
+    const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
+    for (let [rest, part] = [""]; (part = await reader?.read().catch(() => {}))?.value; ) {
+      const blocks = (rest + part.value).split("\n\n");
+      rest = blocks.pop();
+      last = /^id: (.*)$/m.exec(blocks.at(-1))?.[1] ?? last;
+      if (blocks.some((each) => /^data: /m.test(each))) act();
+    }
+  }
 }
 export const links = (headers) => Object.fromEntries(
   [...(headers.get("Link") ?? "").matchAll(/<([^>]*)>; rel="([\w-]+)"/g)].map(([, target, rel]) => [rel, target]));

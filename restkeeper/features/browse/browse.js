@@ -1,9 +1,9 @@
 // The views. The address after # names one: #/, #/list/products?sort=-price, #/item/products/ID, #/edit/…, #/new/….
-import { collections, differing, holds, isLong, isObject, key, kindOf, links, load, may, own, patch, resolved, same, scheme, send, signIn,
+import { collections, differing, follow, holds, isLong, isObject, key, kindOf, links, load, may, own, patch, resolved, same, scheme, send, signIn,
   text, title } from "./api.js";
 import { group, h, raw, words } from "./form.js";
 const OPERATORS = { eq: "is", ne: "is not", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "is one of", nin: "is none of", like: "contains", starts: "begins with", ends: "ends with", is: "has" };
-const NO_FILTERS = ["limit", "offset", "cursor", "sort", "q", "fields", "embed", "count"];
+const NO_FILTERS = ["limit", "offset", "cursor", "sort", "q", "fields", "embed", "count", "export"];
 const [MOST_COLUMNS, MOST_PAGES] = [7, 10]; // of a table; of events that are read at once
 let [view, notice] = [{}, ""]; // what is shown, and what the next view says
 const at = (id) => document.getElementById(id);
@@ -76,6 +76,9 @@ async function list(collection, id, query) {
     [, location.hash] = [change(next), to("list", collection, undefined, next)];
   };
   const put = (name, value) => go((next) => (value ? next.set(name, value) : next.delete(name)));
+  const changed = button("Show changes", route, { hidden: true });
+  const tell = () => ([changed.hidden, at("status").textContent] = [false, "There are changes"]);
+  if (collection.feed) follow(`${collection.feed}?${new URLSearchParams({ collection: collection.name, after: "latest" })}`, view.requests.signal, tell);
   const asked = new URLSearchParams(query);
   if (collection.embeds.length) asked.set("embed", collection.embeds);
   if (!asked.has("limit")) asked.set("limit", collection.limit);
@@ -93,7 +96,7 @@ async function list(collection, id, query) {
   const page = ([rel, target]) => link({ prev: "previous" }[rel] ?? rel,
     to("list", collection, undefined, new URL(target, location).searchParams), { id: `page-${rel}`, class: "button" });
   const search = h("input", { id: "q", type: "search", "aria-label": "Search", placeholder: "Search", value: query.get("q") ?? "" });
-  return [heading(words(collection.name), newLink(collection), actions(collection)),
+  return [heading(words(collection.name), changed, newLink(collection), actions(collection)),
     h("div", { class: "tools" },
       collection.canSearch && form(() => put("q", search.value), { role: "search" }, search, h("button", {}, "Search")),
       collection.filters.size > 0 && filterForm(collection.filters, (name, value) => go((next) => next.append(name, value)))),
@@ -197,6 +200,7 @@ const relation = ({ of, field, path }, id) => section(`${words(of.name)} by ${wo
 const history = (collection, item) => section("History", async (node) => {
   const [events, more] = [h("ol", { class: "history" }), button("Look for newer changes", () => read().catch(({ message }) => more.replaceChildren(message)))];
   const query = new URLSearchParams({ collection: collection.name, ...(!collection.isSingle && { item: text(item[collection.id]) }) });
+  const { signal } = view.requests;
   let [next, last, isDone] = [`${collection.feed}?${query}`];
   const read = async () => {
     for (let pages = 0; pages < MOST_PAGES && !isDone; pages++) {
@@ -211,7 +215,9 @@ const history = (collection, item) => section("History", async (node) => {
     }
     more.hidden = isDone;
   };
-  await read();
+  let turn = read();
+  await turn;
+  follow(next, signal, () => (turn = turn.then(() => [(isDone = false), read()][1]).catch(({ message }) => more.replaceChildren(message))));
   node.append(more, events.childElementCount ? events : h("p", {}, "No changes are stored."));
 });
 

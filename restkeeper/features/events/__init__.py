@@ -3,17 +3,19 @@
 A caller sees the events of the collections that it may read; where items are private, only the events of its own.
 
 With long polling (RFC 6202, section 2), a response is delayed until there is an event or the time is over. A waiting
-request costs a greenlet and a regular check; the process serves other requests meanwhile.
+request costs a greenlet and a regular check; the process serves other requests meanwhile. A stream of server-sent
+events is such a request that goes on after each event.
 """
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from flask import Blueprint, request
+from flask import Blueprint, copy_current_request_context, request
 from werkzeug.datastructures import Headers
 
 from restkeeper.clock import YIELD_SECONDS, Clock
@@ -21,17 +23,17 @@ from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Probl
 from restkeeper.features.events.types import OF_SERVICE, EventViews, contribution_of, enveloped, known_types
 from restkeeper.parsing import whole
 from restkeeper.resources.cache import Cache
-from restkeeper.resources.call import ADMIN, KNOWN, lacking
+from restkeeper.resources.call import ADMIN, KNOWN, Caller, lacking
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.queries import Reader, one_of
 from restkeeper.service import Service, mount
-from restkeeper.storage.errors import EventsExpired
-from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, is_event_id
-from restkeeper.web.application import Application, Reply
+from restkeeper.storage.errors import EventsExpired, StoreError
+from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, StoredEvent, is_event_id
+from restkeeper.web.application import IS_CANCELLED, Application, Reply
 from restkeeper.web.auth import caller, caller_keys, needs
-from restkeeper.web.bodies import JSON, require_acceptable
+from restkeeper.web.bodies import EVENT_STREAM, JSON, require_acceptable
 from restkeeper.web.calls import arguments, current_call
-from restkeeper.web.handlers import OF_CALLER, PAGE_OVERHEAD
+from restkeeper.web.handlers import OF_CALLER, PAGE_OVERHEAD, UNCACHED
 from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
 from restkeeper.web.pagination import link_header, target_with
 
@@ -40,10 +42,9 @@ FOUND_BYTES = 4 * 1024 * 1024  # of pages that each process caches
 LONGEST = 30  # seconds: below the idle time-outs of the usual proxies (60)
 LOOK_SECONDS = 0.1  # between two checks
 SHARED_SECONDS = 0.05  # for which all requests that wait share one look at the store
+BEAT_SECONDS = 15  # between two parts of a stream: below the idle time-outs of the usual proxies (60)
 LONGEST_ID = 64  # characters, of an item
 MOST = 500  # requests that wait in one process at a time: half of the connections that gunicorn accepts
-
-IS_CANCELLED = "restkeeper.is_cancelled"  # in the WSGI environment: whether the server stops or the client has left
 
 FEED_PARAMETERS = (
     Parameter(
@@ -79,7 +80,8 @@ FEED_PARAMETERS = (
 )
 PAGE_LIMIT = 100  # events of a page without `limit`
 FEED_HEADERS = ("ETag", "Link")
-PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, at_most=0)
+STREAM = {EVENT_STREAM: {"type": "string"}}
+PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEED_HEADERS, at_most=0, also=STREAM)
 NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 
 
@@ -216,18 +218,22 @@ class EventHandlers:
         return routes
 
     @needs(KNOWN)
-    @takes(*FEED_PARAMETERS, *CONDITIONS)
+    @takes(*FEED_PARAMETERS, "LastEventId", *CONDITIONS)
     @returns(PAGE, NOT_MODIFIED, InvalidQuery, CursorExpired, PreconditionFailed, TooManyRequests)
     def list_events(self) -> Reply:
         """List events in the order of their commits; with `wait`, wait until there are some."""
-        require_acceptable(JSON)
+        is_stream = require_acceptable(JSON, EVENT_STREAM) == EVENT_STREAM
         params = self._parameters()
+        if is_stream:
+            params = params._replace(wait=0)
         event_filter = self._filter(params)
         try:
             page = self._events(params, event_filter)
         except EventsExpired as error:
             link = _link(error.resume)
             raise CursorExpired(error.detail, headers={"Link": link}, resume=error.resume) from None
+        if is_stream:
+            return self._streamed(page, event_filter, params.limit)
         # Events never change: the ends of the page, its filter and its views identify it.
         first = page.events[0].id if page.events else ""
         call = current_call()
@@ -235,7 +241,7 @@ class EventHandlers:
         identity = repr((first, page.last, len(page.events), event_filter, shown))
         tag = blake2b(identity.encode(), digest_size=12).hexdigest()
         call.conditions.require(tag, reads=True)
-        headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last))]
+        headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last)), ("Vary", "Accept")]
         if call.conditions.are_held(tag):
             return Reply(b"", 304, headers=Headers(headers))
         converted = [self._views.converted(event, call.caller) for event in page.events]
@@ -255,21 +261,69 @@ class EventHandlers:
         page = self._store.events(after, event_filter, params.limit)
         if page.events or page.more or not params.wait:
             return page
-        deadline = self._clock.monotonic() + params.wait
         with self._waiters.slot(caller_keys(request.environ)[0]):
-            while not (page.events or page.more) and self._clock.monotonic() < deadline:
-                self._newest.note(page.last)
-                if not self._newest.wait(page.last, deadline):
-                    break
-                self._clock.sleep(YIELD_SECONDS)  # other requests have their turn, however many events are skipped
-                page = self._search(page.last, event_filter, params.limit)
-        if page.events:  # the credential may be void by now, or have other scopes
-            before = caller()
-            self._guard.identify(request)
-            self._guard.authorize(request)
-            if caller() != before:
-                raise Forbidden("your scopes have changed while the request waited; send it again")
+            page = self._awaited(page, event_filter, params.limit, params.wait)
+        if page.events:
+            self._require_same_caller()
         return page
+
+    def _awaited(self, page: Events, event_filter: EventFilter, limit: int, seconds: float) -> Events:
+        """The page that follows an empty one as soon as there is an event, or after so many seconds."""
+        deadline = self._clock.monotonic() + seconds
+        while not (page.events or page.more) and self._clock.monotonic() < deadline:
+            self._newest.note(page.last)
+            if not self._newest.wait(page.last, deadline):
+                break
+            self._clock.sleep(YIELD_SECONDS)  # other requests have their turn, however many events are skipped
+            page = self._search(page.last, event_filter, limit)
+        return page
+
+    def _require_same_caller(self) -> None:
+        """Raises Unauthorized or Forbidden: the credential may be void by now, or have other scopes."""
+        before = caller()
+        self._guard.identify(request)
+        self._guard.authorize(request)
+        if caller() != before:
+            raise Forbidden("your scopes have changed while the request waited; send it again")
+
+    def _streamed(self, page: Events, event_filter: EventFilter, limit: int) -> Reply:
+        """The response with the events of a page, and then with each one when it comes, until the client leaves.
+
+        It has the slot of a request that waits. Raises as `Waiters.slot`.
+        """
+        headers = {"Cache-Control": UNCACHED, "Vary": "Accept", "X-Accel-Buffering": "no"}  # nginx would gather parts
+        reply = Reply(iter(()), content_type=EVENT_STREAM, headers=headers)
+        if request.method != "HEAD":
+            slot = ExitStack()
+            slot.enter_context(self._waiters.slot(caller_keys(request.environ)[0]))
+            reply.call_on_close(slot.close)
+            following = copy_current_request_context(partial(self._following, event_filter=event_filter, limit=limit))
+            reply.response = self._parts(page, caller(), following)
+        return reply
+
+    def _parts(self, page: Events | None, who: Caller, following: Callable[[Events], Events | None]) -> Iterator[bytes]:
+        """The parts of a stream: events, and a comment with the cursor, from which a client continues."""
+        with suppress(StoreError):
+            while page:
+                events = b"".join(_event(self._views.converted(event, who)) for event in page.events)
+                yield b"%b:\nid: %b\n\n" % (events, page.last.encode())
+                page = following(page)
+
+    def _following(self, page: Events, event_filter: EventFilter, limit: int) -> Events | None:
+        """The next events of a stream, or none after BEAT_SECONDS; None if it ends.
+
+        The caller is identified anew each time. If it may not go on, its client requests it again, and gets the
+        problem.
+        """
+        with suppress(Problem, StoreError):
+            if page.more:
+                self._clock.sleep(YIELD_SECONDS)
+                page = self._search(page.last, event_filter, limit)
+            else:
+                page = self._awaited(page._replace(events=[]), event_filter, limit, BEAT_SECONDS)
+            self._require_same_caller()
+            return None if request.environ.get(IS_CANCELLED, bool)() else page
+        return None
 
     def _search(self, after: str, event_filter: EventFilter, limit: int) -> Events:
         """Requests that wait at one cursor with one filter share a cached page until the next event."""
@@ -282,10 +336,10 @@ class EventHandlers:
 
     def _parameters(self) -> _FeedRequest:
         """The parsed parameters. Raises InvalidQuery with every fault."""
-        reader = Reader(arguments())
+        reader, seen = Reader(arguments()), request.headers.get("Last-Event-ID")
         reader.only([each.name for each in FEED_PARAMETERS], "the feed")
         params = _FeedRequest(
-            reader.one("after", _cursor, ""),
+            reader.value("Last-Event-ID", _cursor, seen, "") if seen else reader.one("after", _cursor, ""),
             reader.several("type", one_of(self._types), len(self._types)) or ("*",),
             reader.several("collection", one_of(self._known), len(self._known)),
             reader.one("item", _item_id, None),
@@ -312,6 +366,11 @@ class EventHandlers:
         return EventFilter(
             tuple(name for name in names if name not in own), params.types, own, who.owners if own else (), item
         )
+
+
+def _event(event: StoredEvent) -> bytes:
+    """An event as one of the stream; its JSON is one line."""
+    return f"id: {event.id}\nevent: {event.type}\ndata: ".encode() + enveloped(event).replace(b"\n", b" ") + b"\n\n"
 
 
 def _link(last: str) -> str:

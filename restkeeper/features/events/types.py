@@ -106,6 +106,7 @@ def contribution_of(service: Service) -> Contribution:
         about=_TEXTS["about"],
         tags={"events": _TEXTS["tag"]},
         operations={"list_events": feed},
+        parameters=_TEXTS["parameters"],
         build=lambda description: _add_events(description, types, lost),
     )
 

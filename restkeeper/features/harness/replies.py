@@ -11,7 +11,8 @@ from werkzeug.wrappers import Response as WsgiResponse
 
 from restkeeper.features.harness.faults import Declared
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.web.application import Reply
+from restkeeper.web.application import IS_CANCELLED, Reply
+from restkeeper.web.bodies import EVENT_STREAM
 
 FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
 STUB = "restkeeper.stub"  # there: a function that returns what it meets where there is no route
@@ -62,6 +63,8 @@ def reply_to(app: Any, environ: dict[str, Any], fault: Declared | None) -> WsgiR
 
 def _served(app: Any, environ: dict[str, Any]) -> WsgiResponse:
     """The response of the service; the fields that a fault or a stub declares are in place of those that all have."""
+    if EVENT_STREAM in environ.get("HTTP_ACCEPT", ""):
+        environ[IS_CANCELLED] = lambda: True  # the events that there are: their client soon requests the next ones
     reply = WsgiResponse.from_app(app, environ, buffered=True)
     for each in (environ[FAULT], *environ[ROUTES]):
         reply.headers.update(getattr(each, "headers", {}))

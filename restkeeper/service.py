@@ -19,10 +19,11 @@ from restkeeper.resources.call import EVERYBODY, PROGRAM, Caller, of_program
 from restkeeper.resources.changes import Hooks, Unit
 from restkeeper.resources.embedding import relations_of, with_hops, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
+from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.migration import Conversion
-from restkeeper.resources.queries import ListRequest
+from restkeeper.resources.queries import GROUPED, ListRequest
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, Views
 from restkeeper.schemas.prepared import worded
@@ -311,14 +312,20 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
 
     The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
     all of the items, read page by page: one that stays is there once, whatever is written meanwhile. With `embed`, what
-    is embedded is as it is stored, too. Raises ValueError for what selects no items and shows nothing of them.
+    is embedded is as it is stored, too. With `count`, and with `aggregate[sum]` and its like, it is the groups of the
+    items as in a response. Raises ValueError for what selects no items and shows nothing of them.
     """
-    if items := current_items.get():
-        return iter(items.find(collection, parameters))
     service = service_of(current_app)
     stored, most = stored_in(service.stored, collection), service.config.page_limit_max
+    is_grouped = not {*GROUPED}.isdisjoint({*(parameters or ())}.intersection(stored.queryable.reserved))
+    if items := current_items.get():
+        return iter(items.groups(collection, parameters or {}) if is_grouped else items.find(collection, parameters))
     related = service.related[collection]
     queryable = with_hops(stored.queryable, related, EVERYBODY)
+    if is_grouped:
+        query = query_of(stored, parameters, most, queryable=queryable, is_grouped=True).query
+        found = service.store.groups(collection, query, MOST_GROUPS + 1)
+        return iter(shown_groups(stored, query.groups, query.groups, found))
     requested = query_of(stored, parameters, most, related.relations, queryable)
     left = requested.query.limit if "limit" in (parameters or {}) else None
     return _pages(service, related, requested, left, min(most, related.page_limit) if requested.embed else most)

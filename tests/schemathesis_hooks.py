@@ -12,7 +12,7 @@ from schemathesis.generation.meta import TestPhase
 
 from restkeeper.config import Config
 from restkeeper.features.events import LONGEST
-from restkeeper.resources.queries import MAX_VALUES
+from restkeeper.resources.queries import AGGREGATES, GROUPED, MAX_VALUES
 from tests.documents import unfolded
 from tests.waiting import SECONDS
 
@@ -81,8 +81,18 @@ def _mend_query(query: dict[str, Any]) -> None:
         query.pop("cursor", None)
     for name in ("or", "not"):  # filters as text
         query.pop(name, None)
-    for name in ("limit", "offset", "sort", "fields", "embed") if "count" in query else ():  # which has no pages
+    grouped = [name for name in GROUPED if name in query]
+    for name in ("limit", "offset", "sort", "fields", "embed", "cursor") if grouped else ():  # groups have no pages
         query.pop(name, None)
+    if "timezone" in query:
+        query["timezone"] = "Europe/Berlin"
+        query["count"] = "month(created_at)"
+    for name in grouped[2:]:  # of two functions, each can have its own fields
+        if name in AGGREGATES:
+            del query[name]
+    for name in AGGREGATES:
+        if name in query and len(grouped) > 1:
+            query[name] = str(query[name]).split(",")[0]
     if "sort" in query:  # each field once, in either direction
         query["sort"] = ",".join({key.lstrip("-"): key for key in query["sort"].split(",")}.values())
     room, values = ADDRESS_BYTES, MAX_VALUES  # of all parameters together

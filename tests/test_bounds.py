@@ -16,6 +16,7 @@ from restkeeper.features.webhooks import deliverer, sender
 from restkeeper.resources import functions, queries, resource
 from restkeeper.resources.call import CHANGE_SECONDS
 from restkeeper.resources.embedding import MOST_ELEMENTS
+from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.server.request import UNCOUNTED
 from restkeeper.server.worker import Worker
@@ -57,6 +58,8 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "filters that lead": (queries.MOST_JOINED,),
     "items that are counted": (MOST_COUNTED,),
     "items and values of a `count`": (MOST_COUNTED, queries.MAX_VALUES),
+    "groups of a `count`": (MOST_GROUPS,),
+    "names in `count`": (queries.MOST_COUNTED, queries.MOST_AGGREGATED),
     "words in `q`": (queries.MOST_WORDS,),
     "names in `embed`": (queries.MOST_EMBEDDED, MOST_ELEMENTS),
     "items that a collection adds": (inspect.signature(Resource).parameters["embed_limit"].default,),

@@ -131,8 +131,8 @@ def test_a_field_or_a_state_that_goes_is_one_cause() -> None:
     """It ends its search and its transitions, too: that is not told again."""
     before = served()
     gone = served({"email": None}, indexes=INDEXES[1:], search=("name",))
-    number = {"email": Whole(0, 9, load_default=0)}
-    other = served(number, indexes=(Index("email", unique=True), *INDEXES[1:]))  # it has other filters, too
+    other_kind = {"email": marshmallow_fields.Boolean(load_default=False)}
+    other = served(other_kind, indexes=(Index("email", unique=True), *INDEXES[1:]))  # it has other filters, too
     for after in (gone, other):
         assert cause(before, after).startswith("field email of Lamp: ")
     moves = {"status": Status(Lifecycle("a", {"a": ("b",), "b": ()}))}

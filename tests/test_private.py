@@ -201,6 +201,7 @@ QUERIES = (
     *("{0}=x", "{0}[gte]=x", "{0}[is]=null", "{0}_gte=x", "{0}:contains=x", "{0}.a=1", "{0}.a[is]=null"),
     *("sort={0}", "sort=-{0}", "fields={0}", "fields=id,{0}", "count={0}", "embed={0}", "_expand={0}", "_embed={0}"),
     *("or=({0}=x,title=y)", "not=({0}=x)", "_sort={0}", 'filter={{"{0}":"x"}}', 'sort=["{0}","ASC"]'),
+    *("count=title,{0}", "count=month({0})", "aggregate[sum]={0}", "aggregate[max]={0}&count=title"),
     *('_where={{"{0}":{{"gt":"x"}}}}', 'filter={{"{0}":{{"a":1}}}}', "sort={0}&cursor=AAAA", "range=[0,1]&{0}=x"),
 )
 

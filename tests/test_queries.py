@@ -292,20 +292,20 @@ def test_a_repeated_name_is_one_with_commas(bills: FlaskClient) -> None:
 @pytest.mark.needs("openapi")
 def test_a_list_can_have_more_than_others() -> None:
     """By its declaration, in items and in bytes; others keep the limits of the configuration."""
-    large = replace(BILLS, page_limit=250, page_bytes=10_000)
+    large = replace(BILLS, page_limit=1250, page_bytes=10_000)
     client = create_app(Config(page_limit=2, page_limit_max=3, page_bytes=1), [*RESOURCES, large]).test_client()
     for number in range(6):
         assert client.post("/bills", json={"name": f"b{number}"}).status_code == 200
         assert client.post("/products", json={"name": f"p{number}"}).status_code == 200
     assert [len(client.get(path).json) for path in ("/bills", "/bills?limit=5", "/products")] == [6, 5, 1]
-    refused = [client.get(path).json["errors"] for path in ("/bills?limit=251", "/products?limit=4")]
-    assert [fault["detail"].split()[-1] for (fault,) in refused] == ["250", "3"]
+    refused = [client.get(path).json["errors"] for path in ("/bills?limit=1251", "/products?limit=4")]
+    assert [fault["detail"].split()[-1] for (fault,) in refused] == ["1250", "3"]
     document = client.get("/openapi.json").json
     known = document["components"]["parameters"]
     limits = [known[name]["schema"]["maximum"] for name in ("BillLimit", "Limit")]
     lists = [document["paths"][path]["get"]["responses"]["200"] for path in ("/bills", "/products")]
     pages = [each["content"]["application/json"] for each in lists]
-    assert (limits, [each["schema"]["maxItems"] for each in pages]) == ([250, 3], [250, 200])
+    assert (limits, [each["schema"]["maxItems"] for each in pages]) == ([1250, 3], [1250, 1000])
 
 
 def test_wrong_declarations() -> None:

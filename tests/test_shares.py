@@ -11,7 +11,7 @@ import pytest
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage import shares
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Filter, Op, Query, Sort
+from restkeeper.storage.interface import Filter, GroupBy, Groups, Op, Query, Sort
 from restkeeper.storage.shares import FairQueue, Shares, one_at_a_time, worked_for
 from restkeeper.storage.sql import SKIPPED, is_search
 from tests.clock import SetClock
@@ -209,5 +209,8 @@ def test_a_search_is_what_no_index_answers_alone() -> None:
         Query(search=("x",)): True,
         Query(owners=("x",)): False,
         Query((Filter("price", Op.EQ, Decimal(1)),), owners=("x",)): True,
+        Query(groups=Groups()): True,
+        Query((Filter("name", Op.EQ, "x"),), groups=Groups((GroupBy("name"),))): True,
+        Query((Filter("sku", Op.EQ, "x"),), groups=Groups()): False,
     }
     assert {query: is_search(THINGS, query) for query in searches} == searches

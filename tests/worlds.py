@@ -123,6 +123,11 @@ class Steps(Script):
                 f"/products?sort=-id&limit=2&orders.amount[gt]=0&or=(orders.remark=x,orders.id={item})",
                 "/people?jobs.grade=1",
             ),
+            *(
+                "/orders?aggregate[sum]=amount",
+                "/notes?count=owner,text&aggregate[max]=text",
+                "/orders?aggregate[max]=secret",
+            ),
             *(f"/orders/{item}", f"/orders/{item}/orders", f"/notes?id={item}", f"/orders?id[in]={item},x"),
         )
         if self._may(0.1):

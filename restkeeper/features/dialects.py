@@ -35,7 +35,7 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
 from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
-from restkeeper.resources.queries import FILTER, MAX_FILTERS, MOST_NESTED, clauses_of
+from restkeeper.resources.queries import FILTER, GROUPED, MAX_FILTERS, MOST_NESTED, clauses_of
 from restkeeper.resources.views import View
 from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of
@@ -71,7 +71,7 @@ _DIALECT = re.compile(
 PAGE = 10  # items, json-server's default
 _WHOLE = whole(0, 999_999_999)
 
-_SIZING = {"limit", "count", "id", "id[eq]", "id[in]"}  # they say how many items a list has
+_SIZING = {"limit", *GROUPED, "id", "id[eq]", "id[in]"}  # they say how many items a list has
 
 Filter = tuple[str, str]  # a parameter of ours
 Pairs = list[Filter]

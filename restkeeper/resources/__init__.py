@@ -29,7 +29,9 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
 
 # Paths of the service itself, and the kinds of their resources.
 RESERVED = set("api batch browse docs events healthz keys metrics openapi problems readyz webhooks".split())
-RESERVED_KINDS = set("event fault health index key problem webhook".split())  # of these, the document has schemas
+RESERVED_KINDS = set(
+    "event fault grouped health index key problem webhook".split()
+)  # of these, the document has schemas
 
 
 def require_free_names(resources: Sequence[Resource]) -> None:

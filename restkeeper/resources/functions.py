@@ -18,8 +18,9 @@ from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import EVERYBODY, NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.embedding import Embeddable, with_hops
+from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.item import NO_LIMITS, ItemLimits, digest
-from restkeeper.resources.queries import ListRequest, Queryable, parse
+from restkeeper.resources.queries import GROUPED, ListRequest, Queryable, parse
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
@@ -31,7 +32,7 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import Query, Record
+from restkeeper.storage.interface import Groups, Query, Record
 
 T = TypeVar("T")
 
@@ -44,8 +45,7 @@ MOST_LOGGED = 10  # of the values that a function of the service sets and the sc
 MOST_FOUND = 1000  # items that a function finds
 SLOW_SECONDS = 0.1  # after which it is logged: other writes wait
 FIND_SECONDS = 0.5  # after which it is stopped; of several in a transaction, what is above SLOW_SECONDS together
-_OF_RESPONSES = {"cursor", "count", "export"}  # parameters of lists that select no items
-_OF_VIEWS = {"fields", "embed"}  # likewise, but a view may show what they say
+_OF_VIEWS = {"fields", "embed"}  # parameters of lists that select no items; a view may show what they say
 
 _log = logging.getLogger("restkeeper")
 
@@ -124,6 +124,18 @@ class Items:
         query = query._replace(sort=(), limit=None)  # which a number has not
         count = partial(self._transaction.count, collection, query, most=sys.maxsize)
         return self._search(stored, query, count)
+
+    def groups(self, collection: str, parameters: Mapping[str, Any]) -> list[JsonObject]:
+        """The groups of a list, as a response has them: {"count": "status", "aggregate[sum]": "total"}.
+
+        Raises ValueError for more than 1,000.
+        """
+        stored, query = self._query(collection, parameters, is_grouped=True)
+        find = partial(self._transaction.groups, collection, query, MOST_GROUPS + 1)
+        try:
+            return shown_groups(stored, query.groups, query.groups, self._search(stored, query, find))
+        except InvalidQuery as error:
+            raise ValueError(f"{collection}: items.groups: {error.detail}") from None
 
     def create(self, collection: str, item: JsonObject, *, owner: str | None = None) -> JsonObject:
         """Create an item, of this owner, else of the caller where items have one; return it as it is stored."""
@@ -252,14 +264,18 @@ class Items:
         except RecordNotFound:
             raise Conflict(f"{collection}: there is no item {shortened(str(id))!r}") from None
 
-    def _query(self, collection: str, parameters: Mapping[str, Any] | None) -> tuple[StoredView, Query]:
+    def _query(
+        self, collection: str, parameters: Mapping[str, Any] | None, *, is_grouped: bool = False
+    ) -> tuple[StoredView, Query]:
         """Raises ValueError for wrong parameters: they are the function's, and no fault of the caller."""
         stored = self._stored(collection)
         try:
             queryable = with_hops(stored.queryable, self._related()[collection], EVERYBODY)
-            return stored, query_of(stored, parameters, MOST_FOUND, queryable=queryable).query
+            found = query_of(stored, parameters, MOST_FOUND, queryable=queryable, is_grouped=is_grouped)
+            return stored, found.query
         except InvalidQuery as error:
-            raise ValueError(f"{collection}: items.find and items.count: {error.detail}") from None
+            called = "items.groups" if is_grouped else "items.find and items.count"
+            raise ValueError(f"{collection}: {called}: {error.detail}") from None
 
     def _search(self, stored: StoredView, query: Query, search: Callable[..., T]) -> T:
         """What `search` returns, when nobody else changes items of the collection any more.
@@ -318,13 +334,15 @@ def query_of(
     limit: int,
     related: Names[str] | None = None,
     queryable: Queryable | None = None,
+    *,
+    is_grouped: bool = False,
 ) -> ListRequest:
-    """The list by its parameters, of at most `limit` items in a page. Raises InvalidQuery.
+    """The list by its parameters, of at most `limit` items in a page, or the groups of its items. Raises InvalidQuery.
 
     A value can be a list, of which any is meant, and None, True or False. Raises ValueError for an empty list, and for
     what is of responses alone: without `related`, which is what a view can embed, `fields` and `embed`, too.
     """
-    of_responses = _OF_RESPONSES | (_OF_VIEWS if related is None else set())
+    of_responses = {"cursor", "export", *(() if is_grouped else GROUPED), *(_OF_VIEWS if related is None else ())}
     if wrong := of_responses.intersection(parameters or {}, stored.queryable.reserved):
         raise ValueError(f"{stored.name}: {min(wrong)}: is for responses; here it would do nothing")
     given: dict[str, list[Any]] = {}
@@ -337,6 +355,9 @@ def query_of(
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
         given.setdefault(name, []).extend(value if isinstance(value, list | tuple) else [value])
     requested = parse(given, queryable or stored.queryable, limit, limit, related or ())
+    if is_grouped:
+        groups = requested.query.groups or Groups()
+        return requested._replace(query=requested.query._replace(groups=groups))
     return requested._replace(query=requested.query._replace(sort=requested.query.sort or stored.resource.order))
 
 

@@ -1,6 +1,6 @@
 """The items of one collection, as a call reads them: one item, and pages of the list."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,13 +13,14 @@ from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
 from restkeeper.resources.changes import Answer, Hooks
 from restkeeper.resources.embedding import Relation, relations_for, with_hops, with_related
+from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
 from restkeeper.resources.queries import MAX_VALUES, Arguments, ListRequest, Queryable, parse, parse_item
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.rights import Rights
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import Filter, Kind, Page, Query, Record, Sort
+from restkeeper.storage.interface import Filter, Groups, Page, Query, Record, Sort
 
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection in one version
 MOST_COUNTED = 100_000  # items of a query that narrows: PostgreSQL counts so many in a second or less
@@ -175,7 +176,10 @@ class CollectionReader:
         self, requested: ListRequest, query: Query, prefix: str, transaction: Transaction | None = None
     ) -> ListPage:
         """A page of a list. Raises InvalidQuery as `require_whole` and `embed`."""
-        shown = query._replace(sort=(Sort("id"),), limit=1) if requested.is_count else query
+        groups = requested.query.groups
+        shown = (
+            query if not groups else query._replace(sort=(Sort("id"),), limit=1) if groups.is_plain else Query(limit=1)
+        )
         page = (transaction or self.served.store).page(self.served.name, shown, self.served.page_bytes)
         if transaction:
             page = page._replace(change_token=transaction.change_token(self.served.name))
@@ -187,25 +191,26 @@ class CollectionReader:
         elif requested.fields:
             bodies = [self.view.show(body, requested.fields) for body in bodies]
         body = b"[" + b",".join(bodies) + b"]"
-        total = self._total(query, page, transaction)
-        if requested.is_count:
-            body = self._groups(query, total)
+        total = None if groups and not groups.is_plain else self._total(query, page, transaction)
+        if groups:
+            found = self._groups(groups, query, total)
+            body = exactjson.dumps(found)
+            total = sum(each["count"] for each in found)
         is_own = query.owners is not None and (total is not None or query.after)  # it does not depend on others
         if is_own or requested.is_joined:
             tag = digest(b"%d %b" % (-1 if total is None else total, body))
         return ListPage(page.change_token, tag, body, page, total)
 
-    def _groups(self, query: Query, total: int | None) -> bytes:
-        """The values of the field that a query is sorted by, each with the number of its items."""
-        few = total is not None and total <= MOST_COUNTED
-        groups = self.served.store.groups(self.served.name, query, MAX_VALUES + 1) if few else []
-        if not few or len(groups) > MAX_VALUES:
-            detail = f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
-            raise InvalidQuery(f"count {detail}", errors=[{"parameter": "count", "detail": detail}])
-        makes: Mapping[Kind, Callable[[Any], Any]] = {Kind.BOOLEAN: bool, Kind.SERIAL: self.served.resource.shown}
-        if make := makes.get(self.served.stored.collection.field(query.sort[0].field).kind):
-            groups = [(None if value is None else make(value), count) for value, count in groups]
-        return exactjson.dumps([{"value": value, "count": count} for value, count in groups])
+    def _groups(self, asked: Groups, query: Query, total: int | None) -> list[JsonObject]:
+        """The groups of a query as they were asked for. Raises InvalidQuery for too many."""
+        few = not asked.is_plain or (total is not None and total <= MOST_COUNTED)
+        most = MAX_VALUES if asked.is_plain else MOST_GROUPS
+        groups = self.served.store.groups(self.served.name, query._replace(sort=()), most + 1) if few else []
+        if asked.is_plain and (not few or len(groups) > most):
+            raise refused(
+                "count", f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
+            )
+        return shown_groups(self.served.stored, asked, query.groups, groups)
 
     def _total(self, query: Query, page: Page, transaction: Transaction | None = None) -> int | None:
         """The number of items of a query, if it is not too large to be counted.

@@ -13,7 +13,7 @@ from marshmallow import ValidationError, fields, validate
 
 from restkeeper.clock import rfc3339
 from restkeeper.resources.queries import MOST_NAMES, number_of, text_of, value_of
-from restkeeper.schemas.fields import IntegerReference, Owner, Time, WeakReference, forms_of
+from restkeeper.schemas.fields import IntegerReference, Money, Owner, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import EXPECTED, ISO, LONGEST, fields_of
 from restkeeper.storage.interface import Field, Kind
@@ -54,6 +54,7 @@ _MEMBERS = {
     str: _Compared(fields.Enum, Kind.TEXT, "one of its members", is_ordered=False),
     int: _Compared(fields.Enum, Kind.INTEGER),
 }
+_DATED = (Time, fields.DateTime, fields.NaiveDateTime, fields.Date)
 _TEXTS = (Kind.TEXT, Kind.TIME)
 _SCALARS = {  # what a text stands for in a filter of these kinds
     Kind.INTEGER: (Kind.INTEGER,),
@@ -89,6 +90,8 @@ def queryable_fields(name: str, field: fields.Field[Any], around: tuple[type, ..
             listed=is_list and found.kind is not Kind.LIST,
             is_ordered=found.is_ordered,
             is_owner=isinstance(field, Owner),
+            is_dated=found.type in _DATED,
+            places=_places(field),
             **_reading(inner, *(_TEXTS if found.kind is Kind.LIST else (*_TEXTS, *_SCALARS))),
         )
 
@@ -166,6 +169,13 @@ def _time(text: str, expected: str) -> str:
 def _plain(value: Any) -> Any:
     """A stored value as filters have it: a number with a fraction is a decimal, as in JSON."""
     return Decimal(repr(value)) if isinstance(value, float) else value
+
+
+def _places(field: fields.Field[Any]) -> int | None:
+    """The decimals that the numbers of a field can have, if that is fixed."""
+    places = Decimal("0.01") if isinstance(field, Money) else getattr(field, "places", None)
+    exponent = places.as_tuple().exponent if isinstance(places, Decimal) else None
+    return -exponent if isinstance(exponent, int) else None
 
 
 def _choices(field: fields.Field[Any]) -> tuple[Any, ...]:

@@ -4,20 +4,25 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple, TypeVar
+from zoneinfo import available_timezones
 
 from restkeeper import exactjson
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.parsing import whole
 from restkeeper.storage.interface import (
     ANY,
+    DATE_PARTS,
     FREE_NAME,
     POSITION,
+    Aggregate,
     Field,
     Filter,
+    GroupBy,
+    Groups,
     Kind,
     Op,
     Query,
@@ -28,8 +33,11 @@ from restkeeper.storage.interface import (
     serial,
 )
 
-RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "not", "count", "embed", "export")
-NEWER = ("or", "not", "count", "embed", "export")  # of these, those that a field may be called
+AGGREGATES = {f"aggregate[{name}]": name for name in ("sum", "avg", "min", "max")}  # the parameter of each function
+SUMS = ("sum", "avg")  # of these, the functions of numbers alone
+GROUPED = ("count", *AGGREGATES, "timezone")  # parameters of groups of items, instead of these
+RESERVED = ("limit", "offset", "cursor", "sort", "fields", "q", "or", "not", "embed", "export", *GROUPED)
+NEWER = ("or", "not", "embed", "export", *GROUPED)  # of these, those that a field may be called
 
 OPERATORS = {
     Kind.TEXT: (Op.EQ, Op.NE, Op.GT, Op.GTE, Op.LT, Op.LTE, Op.IN, Op.NIN, Op.LIKE, Op.STARTS, Op.ENDS),
@@ -58,16 +66,20 @@ MOST_CHARACTERS = 100  # of a path
 _NO_PATH = f"is no path of at most {MOST_NAMES} names and {MOST_CHARACTERS} characters"
 MOST_EMBEDDED = 10  # names in `embed`
 MOST_JOINED = 10  # filters by what is in other collections, of which those on one item are one
+MOST_COUNTED = 3  # names in `count`
+MOST_AGGREGATED = 3  # fields in all of AGGREGATES
 MOST_WORDS = 10  # that one query looks for
 MOST_CHOICES = 50  # values that a fault lists
 
 NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
+NUMBERS = (Kind.INTEGER, Kind.NUMBER)
 TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the text "null"
 
 _OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), whole(0, 2**63 - 1)
 FILTER = re.compile(rf"({FREE_NAME}(?:\.{FREE_NAME})*)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 _GROUP = re.compile(r"(and|or|not)\(")
+_PART = re.compile(rf"({'|'.join(DATE_PARTS)})\((.*)\)")
 _TERM = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)""", re.DOTALL)
 _INNER = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",)][^,)]*|)""", re.DOTALL)  # inside another group
 _NO_GROUP = "must be filters like (status=open,total[gte]=100), a value with a comma or parenthesis in double quotes"
@@ -124,10 +136,20 @@ class Queryable:
 
     @property
     def sortable(self) -> list[str]:
-        """The fields to sort by, whose values can also be counted."""
+        """The fields to sort by, whose values can also be counted and compared."""
         others = set(self.names) - set(map(root_of, self.fields)) if self.is_open else ()
         found = [name for name, field in self.fields.items() if field.sortable and name != ANY]
         return [*found, *(name for name in self.names if name in others)]
+
+    @property
+    def numbers(self) -> list[str]:
+        """The fields to sum."""
+        return [name for name in self.sortable if name in self.fields and self.fields[name].kind in NUMBERS]
+
+    @property
+    def dated(self) -> list[str]:
+        """The fields whose days, months and years can be counted."""
+        return [name for name in self.sortable if name in self.fields and self.fields[name].is_dated]
 
     @property
     def is_open(self) -> bool:
@@ -146,8 +168,6 @@ class ListRequest(NamedTuple):
     `embed` has the names of what is embedded, `order` the sort keys of a list that is not sorted.
 
     With an `export`, one of EXPORTS, the page is a file in that format.
-
-    With `is_count`, the items are counted for each value of the field that the query is sorted by.
     """
 
     query: Query
@@ -156,7 +176,6 @@ class ListRequest(NamedTuple):
     embed: tuple[str, ...] = ()
     cursor: str | None = None
     by_offset: bool = False
-    is_count: bool = False
     order: tuple[Sort, ...] = ()
     export: str = ""
 
@@ -185,18 +204,13 @@ def parse(
     filters = _filters(reader, queryable)
     ids = (each for each in filters if each.field == "id" and not (each.group or each.negated))
     limit = next((len(each.value) for each in ids if isinstance(each.value, tuple)), limit)
-    is_count = "count" in args and "count" in queryable.reserved
-    read_sort = partial(_sort, queryable=queryable, is_count=is_count)
-    sort = reader.one("count", read_sort, ()) if is_count else reader.joined("sort", read_sort, ())
-    if is_count:
-        for name in ("limit", "offset", "cursor", "sort", "fields", "embed"):
-            if name in args:
-                reader.fault(name, "does not go with count, which has no pages")
+    groups = _groups(reader, queryable)
     listing = ListRequest(
         Query(
             filters=filters,
             search=reader.one("q", _searched if queryable.is_searched else _no_search, ()),
-            sort=sort,
+            sort=reader.joined("sort", partial(_sort, queryable=queryable), ()),
+            groups=groups,
             limit=(size := reader.one("limit", whole(1, limit_max), limit)),
             offset=reader.one("offset", _OFFSET, 0),
         ),
@@ -205,7 +219,6 @@ def parse(
         _embed(reader, queryable, related),
         reader.one("cursor", str, None),
         by_offset="offset" in args,
-        is_count=is_count,
         order=order,
         export=reader.one("export", one_of(EXPORTS), "") if "export" in queryable.reserved else "",
     )
@@ -593,17 +606,77 @@ def _no_search(text: str) -> tuple[str, ...]:
     return ()
 
 
-def _sort(text: str, queryable: Queryable, *, is_count: bool) -> tuple[Sort, ...]:
+def _sort(text: str, queryable: Queryable) -> tuple[Sort, ...]:
     keys = [Sort(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
-    if is_count:  # by one field
-        keys = [Sort(text)]
     for key in keys:
         if not _is_undeclared(key.field, queryable):
-            more = "" if is_count else ", each also with - before it"
-            _require_known(key.field, queryable.sortable, queryable, more)
+            _require_known(key.field, queryable.sortable, queryable, ", each also with - before it")
     if len({key.field for key in keys}) < len(keys):
         raise ValueError("names a field twice")
     return tuple(keys)
+
+
+def _groups(reader: Reader, queryable: Queryable) -> Groups | None:
+    """The groups that the parameters ask for; None for a list of items."""
+    given = [name for name in GROUPED if name in reader.args and name in queryable.reserved]
+    if not given:
+        return None
+    zone = reader.one("timezone", _zone, "") if "timezone" in given else ""
+    by = reader.joined("count", partial(_by, queryable=queryable, zone=zone), ()) if "count" in given else ()
+    dated = [field_in(queryable.fields, each.field) for each in by if each.part]
+    if "timezone" in given and not any(each and each.kind in (Kind.TIME, Kind.JSON) for each in dated):
+        reader.fault("timezone", "goes with a part of a time, such as count=month(created_at)")
+    found = list[Aggregate]()
+    for parameter, function in AGGREGATES.items() if len(given) > ("count" in given) else ():
+        known = queryable.numbers if function in SUMS else queryable.sortable
+        fields = reader.joined(parameter, partial(_aggregated, known=known, queryable=queryable), ())
+        found += [Aggregate(function, field) for field in fields]
+    if len({each.field for each in found}) > MOST_AGGREGATED:
+        reader.fault("aggregate", f"is limited to {MOST_AGGREGATED} fields")
+    for name in ("limit", "offset", "cursor", "sort", "fields", "embed"):
+        if name in reader.args:
+            reader.fault(name, f"does not go with {given[0]}, which has no pages")
+    return Groups(by, tuple(found))
+
+
+def _by(text: str, queryable: Queryable, zone: str) -> tuple[GroupBy, ...]:
+    found = []
+    for name in text.split(","):
+        part, field = parts.groups() if (parts := _PART.fullmatch(name)) else ("", name)
+        if part:
+            if field not in queryable.dated and not _is_undeclared(field, queryable):
+                known = ", ".join(f"{part}({each})" for each in queryable.dated)
+                raise ValueError(f"cannot be {shortened(name)!r}; there are: {known}")
+        elif not _is_undeclared(name, queryable):
+            _require_known(name, queryable.sortable, queryable)
+        found.append(GroupBy(field, part, zone if part else ""))
+    if len(set(found)) < len(found):
+        raise ValueError("names a field twice")
+    if len(found) > MOST_COUNTED:
+        raise ValueError(f"has at most {MOST_COUNTED} names")
+    return tuple(found)
+
+
+def _aggregated(text: str, known: Collection[str], queryable: Queryable) -> tuple[str, ...]:
+    names = text.split(",")
+    for name in names:
+        if not _is_undeclared(name, queryable):
+            _require_known(name, known, queryable)
+    if len({*names}) < len(names):
+        raise ValueError("names a field twice")
+    return tuple(names)
+
+
+def _zone(text: str) -> str:
+    """A time zone. Raises ValueError for another one, and for a name that can also be an abbreviation, such as CET."""
+    if text == "UTC":
+        return ""
+    if "/" not in text or text not in _zones():
+        raise ValueError("must be the name of a time zone, such as Europe/Berlin, or UTC")
+    return text
+
+
+_zones = lru_cache(1)(available_timezones)  # some milliseconds
 
 
 def _is_undeclared(name: str, queryable: Queryable) -> bool:

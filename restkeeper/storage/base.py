@@ -33,6 +33,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
     StoreUnopened,
 )
+from restkeeper.storage.groups import groups_of
 from restkeeper.storage.interface import (
     ALL,
     GONE,
@@ -42,20 +43,19 @@ from restkeeper.storage.interface import (
     EventFilter,
     Events,
     Found,
+    Group,
     Index,
     Key,
-    Kind,
     LogEntry,
     Page,
     Query,
     Record,
     Related,
-    Scalar,
     StoredResponse,
     StoredState,
     Subscription,
 )
-from restkeeper.storage.planning import count_items, find_ids, rows_about
+from restkeeper.storage.planning import count_items, find_ids
 from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import (
     look_up,
@@ -175,6 +175,11 @@ class Transaction(Deliveries, Renaming):
         """As `Store.count`, with the changes of this transaction. Raises SearchTooLong as `page`."""
         with self._limit(seconds):
             return count_items(self._database, self._collections[collection], query, most)
+
+    def groups(self, collection: str, query: Query, most: int, *, seconds: float | None = None) -> list[Group]:
+        """As `Store.groups`, with the changes of this transaction. Raises SearchTooLong as `page`."""
+        with self._limit(seconds):
+            return groups_of(self._database, self._collections[collection], query, most)
 
     def is_indexed(self, collection: str, query: Query) -> bool:
         """Whether an index has the items that one of the filters selects, or without filters their order."""
@@ -458,25 +463,10 @@ class Store(ABC):
         """Return the ids of at most so many records of a query."""
         return self._read(find_ids, self._collections[collection], query, limit)
 
-    def groups(self, collection: str, query: Query, most: int) -> list[tuple[Scalar | float, int]]:
-        """Return the values of the field that the query is sorted by, and how many of its records have each.
-
-        They are at most so many, the most frequent first.
-        """
+    def groups(self, collection: str, query: Query, most: int) -> list[Group]:
+        """Return the groups of the query's records, at most so many, those with the most records first."""
         declared = self._collections[collection]
-
-        def find(database: Database) -> list[tuple[Any, int]]:
-            column = database.columns.of(declared, query.sort[0].field)
-            statement = (
-                f"SELECT {column.counted}, count(*) {{items}} "
-                f"GROUP BY 1 ORDER BY 2 DESC, min({column.key}), 1 NULLS FIRST LIMIT {{most}}"
-            )
-            rows = rows_about(database, statement, declared, query, most)
-            is_json = column.field.kind is Kind.JSON
-            read = [orjson.loads(each) if is_json and isinstance(each, str) else each for each, _ in rows]
-            return [(database.columns.plain(each), number) for each, (_, number) in zip(read, rows, strict=True)]
-
-        return self._search(find, declared, query)
+        return self._search(partial(groups_of, collection=declared, query=query, most=most), declared, query)
 
     def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.

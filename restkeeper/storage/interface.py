@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 Scalar = str | int | Decimal | bool | None
 ANY = "*"  # the name of the field that stands for all that no other one is
 FREE_NAME = r"[\w$@ :/-]+"  # a regular expression: a name of a field of kind JSON, or on its path
+DATES = ("0001-01-02", "9999-12-31")  # between which a time has a date in each time zone
+DATE = "[0-9][0-9][0-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"  # a regular expression
+TIME = DATE + "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 POSITION = "_position"  # the field of the order in which items were stored; names of others begin with a letter
 SORTED = 300  # characters of a text of kind JSON
 MOST_INDEXED = 4  # fields of an index
+DATE_PARTS = {"year": 4, "month": 7, "day": 10}  # the first characters of a date, or a time, that are this part of it
 GONE = 2**31 - 1  # the revision of a collection that has another name now, or whose items are being deleted
 EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
 MOST_EXAMINED = 2000  # events that one search reads, in some milliseconds
@@ -91,6 +95,8 @@ class Field:
     in_body: bool = False  # also if the records have an attribute of this name
     default: Scalar = None  # of items that do not have it, as another program of their revision stored them
     is_owner: bool = False  # it is the owner of the record
+    is_dated: bool = False  # its texts are dates, or times, and begin with the digits of a date
+    places: int | None = None  # decimals that its numbers can have, if that is fixed
 
     @property
     def is_many(self) -> bool:
@@ -264,8 +270,53 @@ class Sort(NamedTuple):
     descending: bool = False
 
 
+class GroupBy(NamedTuple):
+    """What the records of a group have in common: the value of a field, or this part of a date or time (DATE_PARTS).
+
+    A time is one of the `zone`, of which it has the IANA name, and else of UTC.
+    """
+
+    field: str
+    part: str = ""
+    zone: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.part}({self.field})" if self.part else self.field
+
+
+class Aggregate(NamedTuple):
+    """One number of a group, or other value: the `function` (sum, avg, min or max) of a field.
+
+    Null does not take part; without any value the result is null. Sums are exact. An average has four places more than
+    the field, or without fixed places it is a double. Of kind JSON, numbers take part, and in min and max texts, too.
+    """
+
+    function: str
+    field: str
+
+
+class Groups(NamedTuple):
+    """Into which groups records are divided, and what is found of each. Without `by` they are one group."""
+
+    by: tuple[GroupBy, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the values of one field are counted, and nothing else."""
+        return len(self.by) == 1 and not (self.by[0].part or self.aggregates)
+
+
+class Group(NamedTuple):
+    """The values of a group, the number of its records, and its aggregates in their order."""
+
+    values: tuple[Scalar | float, ...]
+    items: int
+    aggregates: tuple[Scalar | float, ...] = ()
+
+
 class Query(NamedTuple):
-    """A query: filters, an order, and a range of the result.
+    """A query: filters, an order, and a range of the result; or `groups` of all that the filters select.
 
     Ties are sorted by id, in the direction of the last sort key. `after` is a `Page.last` (with `backward`, a
     `Page.first`): the page starts after it; an empty tuple with `backward` means the end of the list. `limit` None
@@ -284,6 +335,7 @@ class Query(NamedTuple):
     after: Position = ()
     backward: bool = False
     owners: tuple[str, ...] | None = None
+    groups: Groups | None = None
 
     @property
     def narrows(self) -> bool:

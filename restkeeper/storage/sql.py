@@ -209,7 +209,7 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
 
     If it `reads_all` that it finds, it is one although an index has these, unless they have unique values.
     """
-    if not (query.narrows or query.sort or reads_all):  # in order of id
+    if not (query.narrows or query.sort or reads_all or query.groups):  # in order of id
         return query.offset > SKIPPED
     if any(is_search(each.collection, each.query, reads_all=not each.filters) for each in query.joins):
         return True  # no index has what is joined
@@ -220,7 +220,7 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
     if best.is_unique:
         return False  # one item for each value
-    if reads_all:
+    if reads_all or query.groups:
         return True
     if best.is_ordered and best.size == len(query.filters) + (query.owners is not None) > 0:
         return False  # all that an index finds, in its order
@@ -293,7 +293,8 @@ class Column(Joins):
     whether it is in one, and `is_unique` whether it is alone in a unique one.
     `parameter` is how the database writes a parameter, `unindexed` a condition that fits no index, and `one_of` a list
     of texts. `lowest` are the sort keys of null: below every value of a kind. `of_each` selects what one part of
-    `Related` finds: its number, a value, and the record.
+    `Related` finds: its number, a value, and the record. `sum` is the exact sum of a `number`, and `compared` how it
+    is compared.
     """
 
     field: Field
@@ -308,6 +309,8 @@ class Column(Joins):
     one_of: ClassVar[str]
     of_each: ClassVar[str]
     lowest: ClassVar[Mapping[Kind, str]]
+    sum: ClassVar[str] = "sum({})"
+    compared: ClassVar[str] = "{}"
 
     @classmethod
     def of(cls, collection: Collection, name: str) -> Self:
@@ -345,6 +348,20 @@ class Column(Joins):
     def counted(self) -> str:
         """The value where it is counted: of kind JSON a number, or a JSON text."""
         return self.value
+
+    @property
+    @abstractmethod
+    def number(self) -> str:
+        """The value where it is summed, exactly; null if it is no number."""
+
+    @property
+    @abstractmethod
+    def written(self) -> str:
+        """A value of kind JSON that is a text, as it is sorted; null if it is none. Of another kind, the value."""
+
+    @abstractmethod
+    def local(self, zone: str) -> str:
+        """The time as a text that begins with the date in a time zone, and a date as it is; null if it is neither."""
 
     @property
     def folded(self) -> str:

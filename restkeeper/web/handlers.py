@@ -30,9 +30,10 @@ from restkeeper.resources.call import ADMIN, NONE, Call, lacking
 from restkeeper.resources.cells import BOM, table_of
 from restkeeper.resources.changes import Answer, Command, IdempotencyRecord, Operation, Unit
 from restkeeper.resources.embedding import Relation
+from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
-from restkeeper.resources.queries import MAX_VALUES, ListRequest
+from restkeeper.resources.queries import AGGREGATES, ListRequest
 from restkeeper.resources.resource import Action
 from restkeeper.resources.views import View
 from restkeeper.resources.writes import (
@@ -91,9 +92,9 @@ PAGE_HEADERS = ("ETag", "Link", "X-Total-Count")
 ITEM_HEADERS = ("ETag", "Last-Modified")
 VALUE = {"type": ["string", "number", "boolean", "null"]}
 GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
-PAGED: dict[str, SchemaOf] = {**EMBED, "count": GROUP}
+PAGED: dict[str, SchemaOf] = {**EMBED, "count": GROUP, **dict.fromkeys(AGGREGATES, "Grouped")}
 ROWS = {CSV: {"type": "string"}}
-PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MAX_VALUES, with_parameter=PAGED, also=ROWS)
+PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MOST_GROUPS, with_parameter=PAGED, also=ROWS)
 READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=EMBED)
 KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
 RESULT = Result("What the action returns.", {JSON: {}})
@@ -105,7 +106,8 @@ INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 OWNER_PARAMETER, CONFLICT_PARAMETER = "{}Owner", "{}Conflict"
 
-PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", "{}Count", "{}Export")
+COUNTS = ("{}Count", "{}Aggregates", "{}Zone")
+PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", *COUNTS, "{}Export")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
 
@@ -245,7 +247,9 @@ class CollectionHandlers:
             ]
             if listing.export:
                 headers.append(("Content-Disposition", f'attachment; filename="{self.name}.csv"'))
-            if not listing.is_count and (link := links(listing, query, found.page, found.total, request.path, args)):
+            if not listing.query.groups and (
+                link := links(listing, query, found.page, found.total, request.path, args)
+            ):
                 headers.append(("Link", link))
             if found.total is not None:
                 headers.append(("X-Total-Count", str(found.total)))
@@ -521,7 +525,7 @@ def _plain(answer: Answer) -> Reply:
 
 def _require_items(listing: ListRequest) -> None:
     """Raises InvalidQuery for a list that has more than the fields of items, or something else."""
-    if wrong := "count" if listing.is_count else "embed" if listing.embed else "":
+    if wrong := "count" if listing.query.groups else "embed" if listing.embed else "":
         detail = "does not go with CSV, which has the fields of items"
         raise InvalidQuery(f"{wrong} {detail}", errors=[{"parameter": wrong, "detail": detail}])
 

@@ -2,9 +2,9 @@
 
 from decimal import Decimal
 
-from restkeeper.storage.interface import Filter, Op, Page, Query, Record, Sort
+from restkeeper.storage.interface import Aggregate, Filter, Groups, Op, Page, Query, Record, Sort
 from tests.store_suite.test_pages import walk
-from tests.store_suite.test_undeclared import OPEN
+from tests.store_suite.test_undeclared import OPEN, counted_by
 from tests.things import close_all, insert, open_store
 
 BODIES = {
@@ -27,10 +27,17 @@ def test_odd_values_end_no_query() -> None:
     try:
         insert(store, *(Record(id, 1, "2026-01-01T00:00:00.000000Z", "", body) for id, body in BODIES.items()))
         assert ids(*walk(store, Query(sort=(Sort("x"),), limit=1))) == "ebfcad"
-        assert len(store.groups("things", Query(sort=(Sort("x"),)), 10)) == len(BODIES)
+        assert len(store.groups("things", counted_by("x"), 10)) == len(BODIES)
+        aggregates = Groups((), tuple(Aggregate(each, "x") for each in ("sum", "avg", "min", "max")))
+        ((_, _, found),) = store.groups("things", Query(groups=aggregates), 1)
+        assert found[0] == 123456789012345678901234567895
+        assert tuple(map(float, found[1:3])) == (123456789012345678901234567895 / 4, float("-inf"))
         assert ids(store.page("things", Query(search=("deep",)))) == "e"
         assert ids(store.page("things", Query(search=("Z",)))) == "d"
         assert ids(store.page("things", Query((Filter("x", Op.LIKE, "K"),)))) == "d"
         assert ids(store.page("things", Query((Filter("x", Op.GT, ("5", Decimal(5))),)))) == "acd"
+        insert(store, Record("g", 1, "2026-01-01T00:00:00.000000Z", "", b'{"id":"g","x":1e99999999999999999999}'))
+        ((_, _, found),) = store.groups("things", Query(groups=aggregates), 1)
+        assert set(found[:3]) == {Decimal("Infinity"), Decimal("-Infinity")}
     finally:
         close_all()

@@ -11,7 +11,7 @@ import pytest
 
 from restkeeper.storage import Options
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import Filter, Op, Query, Sort
+from restkeeper.storage.interface import Aggregate, Filter, Groups, Op, Query, Sort
 from restkeeper.storage.shares import worked_for
 from restkeeper.storage.sqlite.search import SEARCHES, SHARE, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
@@ -27,6 +27,9 @@ def test_a_search_that_takes_too_long_is_ended(each_store: SqliteStore, monkeypa
     for read in (each_store.page, each_store.count):
         with pytest.raises(StoreUnavailable, match="narrow it"):
             read("things", Query(search=("nothing like it",)))
+    aggregates = Groups((), (Aggregate("sum", "stock"),))
+    with pytest.raises(StoreUnavailable, match="narrow it"):
+        each_store.groups("things", Query(groups=aggregates), 1)
     assert each_store.read("things", "000001").id == "000001"
     assert each_store.count("things") == 20_000
 

@@ -9,7 +9,21 @@ import pytest
 
 from restkeeper import exactjson
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Query, Record, Sort
+from restkeeper.storage.interface import (
+    ANY,
+    SORTED,
+    Collection,
+    Field,
+    Filter,
+    Group,
+    GroupBy,
+    Groups,
+    Kind,
+    Op,
+    Query,
+    Record,
+    Sort,
+)
 from tests.store_suite.test_pages import ids_of, walk
 from tests.things import ids, insert
 
@@ -49,6 +63,11 @@ def store(open_one: Callable[..., Store]) -> Store:
     return open_one(OPEN)
 
 
+def counted_by(field: str) -> Query:
+    """The query for the values of a field."""
+    return Query(groups=Groups((GroupBy(field),)))
+
+
 def put(store: Store, **items: Any) -> None:
     made = {id: exactjson.dumps({"id": id, **item}) for id, item in items.items()}
     insert(store, *(Record(id, 1, "2026-01-01T00:00:00.000000Z", "shape", body) for id, body in made.items()))
@@ -80,12 +99,12 @@ def test_values_are_counted(store: Store) -> None:
     """The most frequent first, then in their order; a number is no boolean, and no text."""
     values = [1, Decimal("1.0"), 1, True, True, "1", "a", "a", 'q"é', None, [1], {"a": 1}, Decimal("2.50")]
     put(store, **{f"{n:02}": {"value": value} for n, value in enumerate(values)}, absent={}, false={"value": False})
-    found = store.groups("things", Query(sort=(Sort("value"),)), 10)
+    found = [(*each.values, each.items) for each in store.groups("things", counted_by("value"), 10)]
     expected = [(None, 4), (1, 3), (True, 2), ("a", 2), (False, 1), (2.5, 1), ("1", 1), ('q"é', 1)]
     assert [(type(value) in (bool, str), value, number) for value, number in found] == [
         (type(value) in (bool, str), value, number) for value, number in expected
     ]
-    assert store.groups("things", Query(sort=(Sort("a.b"),)), 10) == [(None, len(values) + 2)]
+    assert store.groups("things", counted_by("a.b"), 10) == [Group((None,), len(values) + 2)]
 
 
 def test_a_search_finds_texts_at_any_depth(store: Store) -> None:

@@ -1,7 +1,7 @@
 """The components of the document for collections."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from marshmallow import INCLUDE
 
@@ -9,15 +9,29 @@ from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.embedding import next_of, with_hops
 from restkeeper.resources.items import ServedCollection
-from restkeeper.resources.queries import GROUPS, MAX_VALUES, MOST_EMBEDDED, MOST_NAMES, RESERVED, SEVERAL, operators_of
+from restkeeper.resources.queries import (
+    AGGREGATES,
+    GROUPS,
+    MAX_VALUES,
+    MOST_AGGREGATED,
+    MOST_COUNTED,
+    MOST_EMBEDDED,
+    MOST_NAMES,
+    RESERVED,
+    SEVERAL,
+    SUMS,
+    operators_of,
+)
 from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.resources.unique import known_unique
 from restkeeper.resources.views import View
 from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
-from restkeeper.storage.interface import ANY, Op
+from restkeeper.storage.interface import ANY, DATE_PARTS, Op
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
+
+_WORDS = {"sum": "the sum", "avg": "the average", "min": "the least value", "max": "the greatest value"}
 
 # The ends of the names of components that a collection has.
 PARTS = ("", *"Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
@@ -35,6 +49,8 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
         spec.components.parameter(name, part["in"], part, lazy=True)
     reserved = view.queryable.reserved
     spec.groups |= {
+        f"{kind}Aggregates": list(_aggregates(view, spec.common["collection"]["Aggregate"])),
+        f"{kind}Zone": ["Timezone"] if "timezone" in reserved else [],
         f"{kind}Filters": [*_filters(spec, items), *_joined(spec, items)],
         f"{kind}Or": [name.capitalize() for name in GROUPS if name in reserved],
         f"{kind}Export": ["Export"] * ("export" in reserved),
@@ -175,7 +191,8 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
         f"{kind}Limit",
         limit | {"schema": limit["schema"] | {"default": items.page_limit, "maximum": items.page_limit_max}},
     )
-    counted = {"type": "string", "enum": view.queryable.sortable, "x-extensible": True}
+    dated = [f"{part}({name})" for name in view.queryable.dated for part in DATE_PARTS]
+    counted = _some([*view.queryable.sortable, *dated], MOST_COUNTED)
     yield f"{kind}Count", parameter("count", counted, texts["Count"])
     ids = view.schema.id_schema or spec.common["ids"][resource.ids]
     yield f"{kind}Id", parameter("id", ids.get("anyOf", [ids])[0], texts["Id"], location="path")
@@ -196,6 +213,19 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
     yield f"{kind}Embed", parameter("embed", embed, texts["Embed"])
     search = {"type": "string", "x-search": [name for name in searched if name in (ANY, *view.names)]}
     yield f"{kind}Search", parameter("q", search, texts["Search"])
+
+
+def _some(names: Sequence[str], most: int) -> JsonSchema:
+    """Up to so many of these names."""
+    return several({"type": "string", "enum": [*names], "x-extensible": True}, maxItems=most, uniqueItems=True)
+
+
+def _aggregates(view: View, about: str) -> Iterator[JsonSchema]:
+    """The parameter of each function that the collection has fields for."""
+    for name, function in AGGREGATES.items():
+        fields = view.queryable.numbers if function in SUMS else view.queryable.sortable
+        if fields:
+            yield parameter(name, _some(fields, MOST_AGGREGATED), filled(about, what=_WORDS[function]))
 
 
 def _filters(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema | str]:

@@ -7,7 +7,7 @@ may show it.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from marshmallow import fields
 
@@ -21,8 +21,10 @@ from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits
 from restkeeper.resources.queries import Queryable
 from restkeeper.resources.views import Access, PartialViews, StoredView, View, Views
 from restkeeper.schemas.fields import WRITABLE_BY, Status
-from restkeeper.storage.interface import Query, Record, root_of
+from restkeeper.storage.interface import Aggregate, Filter, GroupBy, Groups, Query, Record, Sort, root_of
 from restkeeper.versions import Versions, seconds_of
+
+T = TypeVar("T", Filter, Sort, GroupBy, Aggregate)
 
 
 def represent(versions: Versions, clock: Clock, newest: StoredView, version: str) -> Views:
@@ -131,10 +133,11 @@ class OlderView(View):
         return self._older
 
     def query(self, query: Query) -> Query:
-        return query._replace(
-            filters=tuple(each._replace(field=self._stored(each.field)) for each in query.filters),
-            sort=tuple(each._replace(field=self._stored(each.field)) for each in query.sort),
-        )
+        groups = query.groups and Groups(self._renamed(query.groups.by), self._renamed(query.groups.aggregates))
+        return query._replace(filters=self._renamed(query.filters), sort=self._renamed(query.sort), groups=groups)
+
+    def _renamed(self, parts: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(each._replace(field=self._stored(each.field)) for each in parts)
 
     def _stored(self, field: str) -> str:
         root = root_of(field)

@@ -33,6 +33,7 @@ _BUSY = ("55P03", "57014", "25P03", "25P04")  # time-outs of a lock, a statement
 # What errors mean to a caller. The message of the server is for the log.
 _CAUSES = {
     "57014": "the database worked for longer than it may (statement_timeout); narrow a search by a field with an index",
+    "22023": "the database does not know a time zone that the service knows",
     "55P03": OTHERS,
     "40001": OTHERS,
     "40P01": OTHERS,

@@ -15,7 +15,10 @@ import orjson
 
 from restkeeper.storage.interface import (
     ANY,
+    DATE,
+    DATES,
     SORTED,
+    TIME,
     Collection,
     Field,
     Filter,
@@ -70,7 +73,21 @@ CASE jsonb_typeof({{json}})
     WHEN 'string' THEN to_jsonb(left({{text}}, {SORTED}))::text
     WHEN 'boolean' THEN {{text}}
     WHEN 'number' THEN trim_scale(({{text}})::numeric)::text
+END COLLATE "C\""""
+# Its day is an interval: what has the form of a time, and is none, raises no error.
+_LOCAL = f"""\
+CASE
+    WHEN {{0}} ~ '^{TIME}$' AND {{0}} > '{DATES[0]}' AND {{0}} < '{DATES[1]}' THEN to_char(
+        (
+            (left({{0}}, 8) || '01')::timestamp + substr({{0}}, 12, 8)::interval
+            + (substr({{0}}, 9, 2)::int - 1) * interval '1 day'
+            - coalesce(substring({{0}} FROM '[+-][0-9:]+$')::interval, interval '0')
+        ) AT TIME ZONE 'UTC' AT TIME ZONE {{1}},
+        'YYYY-MM-DD'
+    ) COLLATE "C"
+    WHEN {{0}} ~ '^{DATE}' THEN {{0}}
 END"""
+
 _WRITTEN = """\
 CASE jsonb_typeof(each)
     WHEN 'string' THEN lower((each #>> '{}') COLLATE "C")
@@ -130,6 +147,19 @@ class PostgresColumn(Column):
     @property
     def counted(self) -> str:
         return self._of_json(_COUNTED) if self.field.kind is Kind.JSON else self.value
+
+    @property
+    def number(self) -> str:
+        form = "CASE jsonb_typeof({json}) WHEN 'number' THEN ({text})::numeric END"
+        return self._of_json(form) if self.field.kind is Kind.JSON else self.value
+
+    @property
+    def written(self) -> str:
+        form = f"CASE jsonb_typeof({{json}}) WHEN 'string' THEN left({{text}}, {SORTED}) END COLLATE \"C\""
+        return self._of_json(form) if self.field.kind is Kind.JSON else self.value
+
+    def local(self, zone: str) -> str:
+        return f"({_LOCAL.format(self.written, self.quoted(zone))})"
 
     def _of_json(self, form: str) -> str:
         names = path_of(self.field.name)

@@ -32,10 +32,12 @@ from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Dialect, Row, page_of
 from restkeeper.storage.sqlite.queries import (
     AS_BYTES,
+    ExactSum,
     SqliteColumn,
     fold,
     is_found,
     is_inside,
+    local_time,
     select_page,
 )
 
@@ -145,6 +147,8 @@ def connect(path: str, synchronous: str, clock: Clock, *, system: str = "unix") 
     connection.create_function("fold", 1, fold, deterministic=True)
     connection.create_function("is_found", -1, is_found, deterministic=True)
     connection.create_function("is_inside", 2, is_inside, deterministic=True)
+    connection.create_function("local_time", 2, local_time, deterministic=True)
+    connection.create_aggregate("exact_sum", 1, ExactSum)  # type: ignore[arg-type] # it returns a text or null
     deadline = clock.monotonic() + BUSY_SECONDS
     try:
         execute_waiting(connection, "PRAGMA journal_mode = WAL", deadline, clock)  # it ignores the busy time-out

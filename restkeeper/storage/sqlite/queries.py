@@ -1,17 +1,22 @@
 """Queries in SQLite. A field's `key` is the expression by which it is compared and sorted, and what its index has."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import orjson
 
-from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Query
+from restkeeper.storage.groups import EXACT
+from restkeeper.storage.interface import ANY, DATE, DATES, SORTED, TIME, Collection, Field, Filter, Kind, Op, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.sql import (
     Column,
@@ -50,6 +55,8 @@ FROM (
 
 LAST = "char(1114111)"  # the last character
 
+_DATE, _TIME = re.compile(DATE), re.compile(TIME)
+
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
 _EQUALITY = (Op.EQ, Op.NE, Op.IN)
@@ -85,6 +92,8 @@ class SqliteColumn(Column):
     outer_id = "+items.id"  # without its affinity, with which no index of an expression fits
     of_each = _OF_EACH
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}
+    sum = "exact_sum({})"
+    compared = "CAST({} AS NUMERIC)"
 
     @property
     def value(self) -> str:
@@ -102,6 +111,21 @@ class SqliteColumn(Column):
     @property
     def counted(self) -> str:
         return _COUNTED.format(self._path, self.value) if self.field.kind is Kind.JSON else self.value
+
+    @property
+    def number(self) -> str:
+        if self.is_own:
+            return self.value
+        number = f"CASE WHEN json_type(body, {self._path}) IN ('integer', 'real') THEN body -> {self._path} END"
+        return number if self.field.default is None else f"coalesce({number}, '{+self.field.default}')"  # type: ignore[operator]
+
+    @property
+    def written(self) -> str:
+        is_text = f"CASE json_type(body, {self._path}) WHEN 'text' THEN {self.value} END"
+        return is_text if self.field.kind is Kind.JSON else self.value
+
+    def local(self, zone: str) -> str:
+        return f"local_time({self.written}, {self.quoted(zone)})"
 
     @property
     def _path(self) -> str:
@@ -385,3 +409,31 @@ def is_inside(search: str, body: str) -> bool:
             case list(elements):
                 left += elements
     return False
+
+
+class ExactSum:
+    """The sum of numbers, integers or the texts of decimals, as a text; null without any (SQL: `exact_sum`)."""
+
+    def __init__(self) -> None:
+        self._sum: Decimal | None = None
+
+    def step(self, number: int | str | None) -> None:
+        if number is None:
+            return
+        try:
+            self._sum = EXACT.add(self._sum or 0, Decimal(number))
+        except ArithmeticError:  # a number of a file is too large for all
+            self._sum = Decimal("Infinity")
+
+    def finalize(self) -> str | None:
+        return None if self._sum is None else str(self._sum)
+
+
+def local_time(time: Any, zone: str) -> str | None:
+    """A time as a text that begins with the date in a time zone; a date as it is; null for other values (in SQL)."""
+    if not isinstance(time, str) or not _DATE.match(time):
+        return None
+    with suppress(ValueError):  # it is no day
+        if DATES[0] < time < DATES[1] and _TIME.fullmatch(time):
+            return datetime.fromisoformat(time).astimezone(ZoneInfo(zone)).isoformat()
+    return time

@@ -18,8 +18,9 @@ from restkeeper.config import Config
 from restkeeper.features import dialects
 from restkeeper.resources import items as resource_items
 from tests.shop import RESOURCES, create_app
+from tests.shop.bills import BILLS
 from tests.shop.related import create_app as create_related
-from tests.test_queries import BILLS, SAMPLE
+from tests.test_queries import SAMPLE
 
 pytestmark = pytest.mark.needs("dialects")
 

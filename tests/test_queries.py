@@ -5,63 +5,13 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import fields
 
-from restkeeper import (
-    Index,
-    ItemSchema,
-    JsonObject,
-    Lifecycle,
-    ListOf,
-    Money,
-    Rename,
-    Resource,
-    Status,
-    Text,
-    Time,
-    Version,
-    Versions,
-    Whole,
-)
+from restkeeper import Index, Rename, Version, Versions
 from restkeeper.config import Config
 from restkeeper.resources import queries
 from tests.shop import RESOURCES, create_app
+from tests.shop.bills import BILLS
 from tests.test_pages import links_of
-
-
-class Part(ItemSchema):
-    class Meta:
-        fields = ("serial", "inner")
-
-    serial = Text(0, 20, required=True)
-    inner = fields.Nested(lambda: Part(), load_default=None, allow_none=True)
-
-
-class Line(ItemSchema):
-    class Meta:
-        fields = ("sku", "price", "parts", "data")
-
-    sku = Text(1, 64, required=True)
-    price = Money(load_default=None, allow_none=True)
-    parts = ListOf(fields.Nested(Part), load_default=list)
-    data = JsonObject(load_default=dict)
-
-
-class BillSchema(ItemSchema):
-    name = Text(1, 100, required=True)
-    note = Text(0, 100, load_default=None, allow_none=True)
-    lines = ListOf(fields.Nested(Line), load_default=list)
-    attributes = JsonObject(load_default=dict)
-    tags = ListOf(Text(1, 20), load_default=list)
-    paid_at = Time(load_default=None, allow_none=True)
-    total = Money(load_default=None, allow_none=True)
-    parts = Whole(load_default=0)
-    open = fields.Boolean(load_default=True)
-    status = Status(Lifecycle("new", {"new": ("sent",), "sent": ()}))
-
-
-INDEXES = (Index("lines.sku"), Index("attributes.colour"), Index("tags"), Index("paid_at"), Index("name"))
-BILLS = Resource("bills", "bill", BillSchema, INDEXES, sort="-total,name", page_limit=3)
 
 SAMPLE: list[dict[str, Any]] = [
     {"name": "a", "total": 5, "lines": [{"sku": "LAMP-1", "price": 10}, {"sku": "DESK", "price": 99.5}]},
@@ -320,7 +270,7 @@ def test_wrong_declarations() -> None:
         ({"search": ("lines.sku",)}, "bills.lines.sku: cannot be indexed or searched; there are: "),
     ):
         with pytest.raises(ValueError, match=reason):
-            Resource("bills", "bill", BillSchema, **options)
+            replace(BILLS, **options)
 
 
 VERSIONS = Versions(Version("v1", successor="v2", revisions={"bills": 1}), Version("v2"), unversioned="v2")

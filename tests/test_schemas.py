@@ -1,4 +1,4 @@
-"""The fields of schemas, and the declaration of a third collection."""
+"""The fields of schemas, and how the collections of a service are found."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -10,32 +10,8 @@ import pytest
 from marshmallow import Schema, ValidationError, fields, validate
 
 from restkeeper.resources import find_resources
-from restkeeper.resources.resource import Resource
-from restkeeper.schemas.fields import Email, Lifecycle, ListOf, Money, Status, Text, Time, Url, Whole
-from restkeeper.schemas.item import ItemSchema
+from restkeeper.schemas.fields import Email, ListOf, Money, Text, Time, Url, Whole
 from restkeeper.schemas.prepared import prepared
-from restkeeper.storage.interface import Index
-
-
-class Line(ItemSchema):
-    class Meta:
-        fields = ("product_id", "count")
-
-    product_id = Text(1, 64, required=True)
-    count = Whole(1, 1000, load_default=1)
-
-
-class OrderSchema(ItemSchema):
-    number = Text(1, 20, required=True)
-    lines = ListOf(fields.Nested(Line), load_default=list)
-    total = Money(load_default=None, allow_none=True)
-    paid = fields.Boolean(load_default=False)
-    due = Time(load_default=None, allow_none=True)
-    status = Status(Lifecycle("open", {"open": ("shipped", "cancelled"), "shipped": (), "cancelled": ()}))
-
-
-ORDERS = Resource("orders", "order", OrderSchema, (Index("number", unique=True), Index("due")), ("number",))
-
 
 LONG_HOST = ".".join(["a" * 63] * 4)[:240]
 TIMES = {

@@ -27,6 +27,7 @@ from tests.live import Gunicorn
 from tests.shop import RESOURCES
 from tests.shop import create_app as create_shop
 from tests.shop.orders import LogSchema, OrderSchema, PaymentSchema, create_app
+from tests.shop.references import OwnerSchema
 
 pytestmark = pytest.mark.needs("events", "idempotency", "keys", "limits", "openapi")
 
@@ -237,10 +238,6 @@ def test_a_stored_value_that_fits_no_more_is_no_fault_of_a_function(
     assert client.post(f"{path}/resize", json={"method": "big"}).json["size"] == "big"
 
 
-class DoctorSchema(ItemSchema):
-    name = Text(0, 50, load_default="")
-
-
 class PatientSchema(ItemSchema):
     name = Text(1, 50, required=True)
     phone = Text(0, 50, load_default="")
@@ -259,7 +256,7 @@ class ReferralSchema(Schema):
 
 def surgery_client() -> FlaskClient:
     patients = Resource("patients", "patient", PatientSchema)
-    doctors = Resource("doctors", "doctor", DoctorSchema, ownership=Ownership.ALL)
+    doctors = Resource("doctors", "doctor", OwnerSchema, ownership=Ownership.ALL)
 
     @patients.action("update", body=PatientSchema, partial=True)
     def update(patient: Item, sent: Item, items: Items) -> Item:
@@ -277,7 +274,7 @@ def surgery_client() -> FlaskClient:
     def refer(patient: Item, referral: Item, items: Items) -> None:
         patient["notes"] = "referred"
 
-    beds = Resource("beds", "bed", DoctorSchema, ids="integer")
+    beds = Resource("beds", "bed", OwnerSchema, ids="integer")
     return create_shop(
         Config(auth="required", admin_key=ADMIN_KEY), [*RESOURCES, patients, doctors, beds]
     ).test_client()
@@ -357,7 +354,7 @@ def test_what_a_body_cannot_have_is_refused_at_the_start() -> None:
         (fields.Dict(values=Reference("products")), "things: action('do'): x: Reference: can be inside Nested and"),
         (fields.Pluck(PaymentSchema, "method"), "things: action('do'): x: Pluck: use Nested, or the field"),
     ):
-        things = Resource("things", "thing", DoctorSchema)
+        things = Resource("things", "thing", OwnerSchema)
         with pytest.raises(ValueError) as error:
             things.action("do", body=cast(type[Schema], Schema.from_dict({"x": field})))(lambda *given: None)
             create_shop(Config(), [*RESOURCES, things])

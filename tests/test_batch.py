@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
-from marshmallow import fields
 from werkzeug.test import TestResponse
 
-from restkeeper import Config, Index, Items, ItemSchema, Reference, Resource
+from restkeeper import Config, Items
 from restkeeper.web.bodies import JSON
 from restkeeper.web.calls import LARGE
 from tests.callers import pointers
 from tests.live import Gunicorn
-from tests.shapes import BRANDS, PARTS, PRODUCTS
+from tests.shapes import BRANDS, PARTS, PEOPLE, POSTS, PRODUCTS
 from tests.shop import create_app as create_shop
 from tests.shop.orders import create_app
 
@@ -140,51 +139,48 @@ def test_a_batch_that_fails_changes_nothing(client: FlaskClient) -> None:
 
 def test_the_first_operation_that_fails() -> None:
     """Also if the database would report it only after a later one, or at the end; functions change items, too."""
+    people, posts = replace(PEOPLE), replace(POSTS)
 
-    class ThingSchema(ItemSchema):
-        sku = fields.String(load_default=None)
-        makes = fields.String(load_default=None)
-        refers = fields.String(load_default=None)
-        of = Reference("things", load_default=None, allow_none=True)
+    @posts.before("create")
+    def create(post: dict[str, Any], before: None, items: Items) -> None:
+        if "makes" in post:
+            items.create("people", {"name": "a", "email": post["makes"]})
+        if "refers" in post:
+            items.create("people", {"name": "a", "manager": post["refers"]})
 
-    things = Resource("things", "thing", ThingSchema, indexes=(Index("sku", unique=True),))
-    kinds = Resource("kinds", "kind", ThingSchema)
-
-    @kinds.before("create")
-    def create(kind: dict[str, Any], before: None, items: Items) -> None:
-        if kind["makes"]:
-            items.create("things", {"sku": kind["makes"]})
-        if kind["refers"]:
-            items.create("things", {"of": kind["refers"]})
-
-    things.action("take")(lambda thing, items: {**thing, "sku": "taken"})
-    client = create_shop(Config(), [things, kinds]).test_client()
-    assert client.post("/things", json={"sku": "taken"}).status_code == 200
+    people.action("take")(lambda person, items: {**person, "email": "taken@x.org"})
+    client = create_shop(Config(), [people, posts]).test_client()
+    assert client.post("/people", json={"name": "a", "email": "taken@x.org"}).status_code == 200
 
     def make(path: str, **body: Any) -> dict[str, Any]:
         return {"method": "POST", "path": path, "body": body}
 
-    one, wrong = {**make("/things"), "name": "one"}, make("/nothing")
-    duplicate = make("/things", sku="taken")
+    def person(**more: Any) -> dict[str, Any]:
+        return make("/people", name="a", **more)
+
+    one, wrong, post = {**person(), "name": "one"}, make("/nothing"), make("/posts")
+    duplicate, new = person(email="taken@x.org"), "new@x.org"
+    taking, making = make("/posts", makes="taken@x.org"), make("/posts", makes=new)
     for number, operations, code, places in (
-        (1, [one, duplicate, one | {"name": "two"}], "duplicate", ["body/sku"]),
-        (1, [one, duplicate, wrong], "duplicate", ["body/sku"]),
+        (1, [one, duplicate, one | {"name": "two"}], "duplicate", ["body/email"]),
+        (1, [one, duplicate, wrong], "duplicate", ["body/email"]),
         (1, [one, wrong, duplicate], "validation-failed", ["path"]),
-        (1, [one, make("/kinds", makes="taken"), make("/kinds"), make("/things")], "duplicate", []),
-        (1, [one, make("/kinds", makes="taken"), wrong], "duplicate", []),
-        (2, [one, make("/kinds", makes="new"), make("/things", sku="new"), one], "duplicate", ["body/sku"]),
-        (2, [one, make("/things", sku="new"), make("/kinds", makes="new"), make("/things")], "duplicate", []),
-        (1, [one, make("/things/$one/take"), make("/kinds"), duplicate], "duplicate", []),
-        (1, [one, make("/kinds", refers="none"), make("/things")], "conflict", []),
-        (1, [one, make("/things", of="none"), duplicate, wrong], "validation-failed", ["body/of"]),
+        (1, [one, taking, post, person()], "duplicate", []),
+        (1, [one, taking, wrong], "duplicate", []),
+        (2, [one, making, person(email=new), one], "duplicate", ["body/email"]),
+        (2, [one, person(email=new), making, person()], "duplicate", []),
+        (1, [one, make("/people/$one/take"), post, duplicate], "duplicate", []),
+        (1, [one, make("/posts", refers="none"), person()], "conflict", []),
+        (1, [one, person(manager="none"), duplicate, wrong], "validation-failed", ["body/manager"]),
     ):
         names = [{**each, "name": f"n{place}"} if place else each for place, each in enumerate(operations)]
         response = send(client, *names)
         found = [each["pointer"] for each in response.json.get("errors", [])]
         assert (response.json["code"], response.json["operation"]) == (code, number), operations
         assert found == [f"#/operations/{number}/{place}" for place in places], operations
-        assert ("things: another item has this sku" == response.json["detail"]) == (code == "duplicate" and not places)
-        assert len(client.get("/things").json) == 1
+        of_function = code == "duplicate" and not places
+        assert ("people: another item has this email" == response.json["detail"]) == of_function
+        assert len(client.get("/people").json) == 1
 
 
 def test_a_batch_is_bounded(client: FlaskClient) -> None:

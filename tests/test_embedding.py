@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from flask.testing import FlaskClient
 from jsonschema import Draft202012Validator
-from marshmallow import Schema, fields
+from marshmallow import fields
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from restkeeper import Config, ItemSchema, Reference, Resource
@@ -342,24 +342,16 @@ def test_the_document_says_what_can_be_embedded(client: FlaskClient) -> None:
 
 def test_a_reference_inside_what_can_be_null() -> None:
     """The document has it; and it is embedded where it is."""
-
-    class SeatSchema(Schema):
-        thing = Reference("things", required=True)
-
-    class RoomSchema(ItemSchema):
-        seat = fields.Nested(SeatSchema, allow_none=True, load_default=None)
-        seats = fields.List(fields.Nested(SeatSchema, allow_none=True), load_default=list)
-
-    client = create_shop(Config(), [THINGS, Resource("rooms", "room", RoomSchema)]).test_client()
-    thing = client.post("/things", json={"title": "t"}).json
-    seat, path = {"thing": thing["id"]}, "/rooms?embed=seat.thing,seats.thing&fields=seat"
-    for sent in ({}, {"seat": seat, "seats": [None, seat]}):
-        assert client.post("/rooms", json=sent).status_code == 200
+    client = create_posts(Config()).test_client()
+    post = client.post("/posts", json={"title": "t"}).json
+    line, path = {"post": post["id"]}, "/lists?embed=first.post,lines.post&fields=first"
+    for sent in ({}, {"first": line, "lines": [None, line]}):
+        assert client.post("/lists", json=sent).status_code == 200
     shown = client.get(path).json
-    assert shown == [{"seat": None, "seats": []}, {"seat": {"thing": thing}, "seats": [None, {"thing": thing}]}]
+    assert shown == [{"first": None, "lines": []}, {"first": {"post": post}, "lines": [None, {"post": post}]}]
     document = client.get("/openapi.json").json
     OpenAPIV31SpecValidator(document).validate()
-    schema = {"$ref": "#/components/schemas/RoomEmbedded", "components": document["components"]}
+    schema = {"$ref": "#/components/schemas/ListEmbedded", "components": document["components"]}
     for each in shown:
         Draft202012Validator(schema).validate(each)
 

@@ -12,12 +12,13 @@ import pytest
 from flask.testing import FlaskClient
 
 from app import create_app as create_service
-from restkeeper import Config, ItemSchema, Resource, Whole
+from restkeeper import Config
 from tests.callers import ADMIN_KEY, make_key
 from tests.json_file import client_of
 from tests.live import ROOT
 from tests.shapes import BRANDS, PARTS, PRODUCTS
 from tests.shop import create_app as create_shop
+from tests.shop.shapes import COMPANY
 
 pytestmark = pytest.mark.needs("pages", "events", "keys")
 
@@ -101,23 +102,14 @@ def test_the_calls_of_the_service_of_this_project() -> None:
     assert len(calls_of(client)) == 6
 
 
-class SettingsSchema(ItemSchema):
-    """One item."""
-
-    size = Whole(required=True)
-
-
-SIZES = Resource("settings", "setting", SettingsSchema, singleton=True)
-
-
 def test_calls_that_could_not_work_are_left_out() -> None:
     """A unique value is sent once, a reference is one to an item, and an item that others refer to is not deleted."""
     first = ["GET /brands", "GET /brands?sort=-created_at&limit=3"]
-    client = create_shop(Config(), (BRANDS, SIZES)).test_client()
+    client = create_shop(Config(), (BRANDS, COMPANY)).test_client()
     assert calls_of(client) == [*first, 'POST /brands {"title":"Hello"}']
-    assert client.put("/settings", json={"size": 1}).status_code == 200
+    assert client.put("/company", json={"name": "Lamps"}).status_code == 200
     brand = ["GET /brands/1", 'PATCH /brands/1 {"founded":null}']
-    assert calls_of(client) == [*first, *brand, "DELETE /brands/1", "GET /settings", 'PATCH /settings {"size":1}']
+    assert calls_of(client) == [*first, *brand, "DELETE /brands/1", "GET /company", 'PATCH /company {"name":"Lamps 2"}']
     client = create_shop(Config(), (PARTS, PRODUCTS, BRANDS)).test_client()
     assert calls_of(client) == ["GET /parts", "GET /parts?sort=-created_at&limit=3"]
     assert client.post("/brands", json={"title": "Hello"}).status_code == 200
@@ -127,10 +119,10 @@ def test_calls_that_could_not_work_are_left_out() -> None:
 def test_who_may_not_read_items_gets_calls_without_them() -> None:
     """And each has a place for the key, and an If-Match where the service needs one."""
     config = Config(auth="required", admin_key=ADMIN_KEY, require_if_match=True, trusted_hosts=("localhost",))
-    client = create_shop(config, (BRANDS, SIZES)).test_client()
-    writer = make_key(client, "brands:read", "brands:write", "settings:read", "settings:write")["secret"]
+    client = create_shop(config, (BRANDS, COMPANY)).test_client()
+    writer = make_key(client, "brands:read", "brands:write", "company:read", "company:write")["secret"]
     sent = {"Authorization": f"Bearer {writer}", "If-None-Match": "*"}
-    assert client.put("/settings", json={"size": 1}, headers=sent).status_code == 200
+    assert client.put("/company", json={"name": "Lamps"}, headers=sent).status_code == 200
     assert len(calls_of(client, writer, reader="")) == 3
     assert client.get("/", headers={"Accept": "text/html"}).text.count("Bearer $KEY") == 3
     assert [each.split()[0] for each in calls_of(client, writer)] == ["GET"] * 3 + ["PATCH", "DELETE", "GET", "PATCH"]

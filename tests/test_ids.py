@@ -16,6 +16,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from tests.callers import ADMIN_KEY, key, pointers
 from tests.documents import parameters
 from tests.live import Gunicorn, send
+from tests.programs import resource
 from tests.shop import create_app as create_shop
 from tests.shop.open import create_app as create_open
 from tests.shop.posts import POSTS
@@ -36,11 +37,8 @@ def client() -> FlaskClient:
 def test_an_item_is_loaded_once(ids: Any) -> None:
     """Outside of the transaction, also where its id is known only inside, or only then that it is a new one."""
     loaded = list[str]()
-
-    class NoteSchema(ItemSchema):
-        text = Text(0, 10, load_default="", validate=loaded.append)
-
-    client = create_shop(Config(), [Resource("notes", "note", NoteSchema, ids=ids)]).test_client()
+    text = Text(0, 10, load_default="", validate=loaded.append)
+    client = create_shop(Config(), [resource({"text": text}, ids=ids)]).test_client()
     loaded.clear()  # the default, at the declaration
     if ids == "integer":
         made = client.post("/notes", json=[{"text": "a"}, {"text": "b"}])

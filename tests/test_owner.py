@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from marshmallow import INCLUDE, fields, post_load
+from marshmallow import fields, post_load
 
 from restkeeper import (
     Add,
@@ -36,9 +36,11 @@ from restkeeper.web.auth import caller
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, key, pointers
 from tests.recorder import next_of
+from tests.shapes import PostSchema
 from tests.shop import create_app
+from tests.shop.references import OwnerSchema
 from tests.test_openapi import fits
-from tests.test_private import CustomerSchema, delivered
+from tests.test_private import delivered
 
 pytestmark = pytest.mark.needs("batch", "events", "keys", "ownership", "idempotency", "openapi")
 
@@ -56,16 +58,12 @@ class JobSchema(ItemSchema):
         return f"{job['title']} of {job['customer']}"
 
 
-class NoteSchema(ItemSchema):
-    text = Text(0, 50, load_default="")
-
-
-CUSTOMERS = Resource("customers", "customer", CustomerSchema, ids="client")
-NOTES = Resource("notes", "note", NoteSchema, ownership=Ownership.ALL, ids="client")
+CUSTOMERS = Resource("customers", "customer", OwnerSchema, ids="client")
+NOTES = Resource("notes", "note", OwnerSchema, ownership=Ownership.ALL, ids="client")
 POSTS = Resource(
     "posts",
     "post",
-    cast(type[ItemSchema], NoteSchema.from_dict({"by": Owner()}, name="Post")),
+    cast(type[ItemSchema], OwnerSchema.from_dict({"by": Owner()}, name="Post")),
     ownership=Ownership.CHANGES,
     ids="client",
 )
@@ -452,7 +450,7 @@ def test_what_the_start_refuses() -> None:
         ("customers", "its ids are integers, and owners t"),
     ):
         schema: Any = ItemSchema.from_dict({"owner": Owner(to=to)})
-        customers = Resource("customers", "customer", CustomerSchema, ids="integer")
+        customers = Resource("customers", "customer", OwnerSchema, ids="integer")
         with pytest.raises(ValueError, match=rf"jobs\.owner: Owner\(to='{to}'\): {said}"):
             create_app(Config(), [customers, Resource("jobs", "job", schema, ownership=Ownership.ALL)])
 
@@ -659,14 +657,7 @@ def test_only_some_may_set_it_in_an_older_version(programs: OnOneStore) -> None:
 
 def test_an_open_item_keeps_it() -> None:
     """Also where items have what no field names."""
-
-    class Open(ItemSchema):
-        class Meta:
-            unknown = INCLUDE
-
-        by = Owner()
-
-    shop = Shop(jobs_of(Open))
+    shop = Shop(jobs_of(PostSchema.from_dict({"by": Owner()})))
     shop.make("j", more=1)
     assert shop.send("staff", "PUT", "/jobs/j", {"other": 2}).json["by"] == "ada"
     assert shop.send("staff", "PATCH", "/jobs/j", {"by": None}).json["by"] is shop.column("jobs", "j") is None

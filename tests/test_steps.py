@@ -1,6 +1,7 @@
 """Steps between the revisions of a collection's items: every step and every chain of them converts without loss."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from restkeeper.features.versions.older import OlderView
 from restkeeper.resources.views import StoredView, View
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.storage.interface import Record
+from tests.shapes import JOBS, ORDERS
 from tests.waiting import ANY_TIME
 
 NOW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
@@ -284,21 +286,15 @@ def test_what_an_older_version_cannot_have_is_the_default(
         assert shown(newest, changed) == shown(newest, made) | {"weight": 9}
 
 
-class HiddenSchema(ItemSchema):
-    """A private field, and one that not all can set: their names were those of others once."""
-
-    code = Text(0, 9, load_default="", readable_by="things:codes")
-    rank = Whole(0, 9, load_default=0, writable_by="things:ranks")
-
-
 def test_an_older_view_has_the_rules_of_its_own_fields() -> None:
-    steps = (
-        [Remove("code", Text(load_default="")), Remove("rank", Whole(load_default=0))],
-        [Add("code", ""), Add("rank", 0)],
-    )
-    newest = StoredView(Resource("things", "thing", HiddenSchema, upgrades=dict(enumerate(steps, start=2))))
-    older = OlderView(newest, 1)
-    assert (newest.private, newest.guarded) == ((("code", "things:codes"),), (("rank", "things:ranks"),))
-    assert (older.private, older.guarded) == (set(), set())
-    newest.changed_at = NOW
-    assert older.changed_at == NOW
+    """The name of a private field, and of one that not all can set, was that of another one once."""
+    for declared, name, rules, scope in (
+        (ORDERS, "secret", "private", "orders:secrets"),
+        (JOBS, "grade", "guarded", "jobs:grade"),
+    ):
+        steps: dict[int, list[Step]] = {2: [Remove(name, Text(load_default=""))], 3: [Add(name)]}
+        newest = StoredView(replace(declared, upgrades=steps))
+        older = OlderView(newest, 1)
+        assert (getattr(newest, rules), getattr(older, rules)) == (((name, scope),), set())
+        newest.changed_at = NOW
+        assert older.changed_at == NOW

@@ -31,7 +31,8 @@ class LineSchema(Schema):
 class ListSchema(ItemSchema):
     """A list of posts."""
 
-    lines = fields.List(fields.Nested(LineSchema), load_default=list)
+    first = fields.Nested(LineSchema, allow_none=True, load_default=None)
+    lines = fields.List(fields.Nested(LineSchema, allow_none=True), load_default=list)
     best = IntegerReference("posts", on_delete="null", allow_none=True, load_default=None)
 
 

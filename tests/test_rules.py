@@ -13,19 +13,14 @@ import gevent
 import pytest
 from flask import Blueprint
 from flask.testing import FlaskClient
-from marshmallow import fields
 
 from restkeeper import (
     Config,
     Conflict,
     Index,
     Items,
-    ItemSchema,
     Ownership,
-    Reference,
     Resource,
-    Text,
-    Whole,
     clock,
     find_items,
     needs,
@@ -37,7 +32,7 @@ from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreContended
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key, pointers
-from tests.shapes import PaymentSchema
+from tests.shapes import BRANDS, PaymentSchema, ProductSchema
 from tests.shop import create_app as create_shop
 from tests.waiting import SECONDS, until
 
@@ -46,24 +41,18 @@ Item = dict[str, Any]
 pytestmark = pytest.mark.needs("batch", "events", "keys")
 
 
-class ThingSchema(ItemSchema):
-    """A thing; `mode` says what its function does."""
-
-    mode = Text(0, 100, load_default="")
-    sku = Text(0, 100, load_default=None, allow_none=True)
-    rank = Whole(0, 1000, load_default=None, allow_none=True)
-    weight = fields.Decimal(load_default=None, allow_none=True)
-    is_new = fields.Boolean(load_default=False)
-    of = Reference("things", load_default=None, allow_none=True)
-
-
 @pytest.fixture
 def things() -> Resource:
-    return Resource("things", "thing", ThingSchema, indexes=(Index("sku", unique=True), Index("mode"), Index("rank")))
+    return Resource(
+        "things", "thing", ProductSchema, indexes=(Index("sku", unique=True), Index("name"), Index("price"))
+    )
+
+
+NAMED = {"name": "a"}
 
 
 def serve(*resources: Resource, **options: Any) -> FlaskClient:
-    return create_shop(Config(**options), resources).test_client()
+    return create_shop(Config(**options), [*resources, BRANDS]).test_client()
 
 
 def run(things: Resource, do: Callable[[Items], Any], **options: Any) -> Any:
@@ -73,31 +62,31 @@ def run(things: Resource, do: Callable[[Items], Any], **options: Any) -> Any:
 
 
 def make(client: FlaskClient, path: str, **sent: Any) -> Any:
-    response = client.post(path, json=sent)
+    response = client.post(path, json=NAMED | sent)
     assert response.status_code == 200, response.text
     return response.json
 
 
 def test_what_a_function_does_with_items(things: Resource) -> None:
     """Each method sees what those before it did."""
-    others = Resource("others", "other", ThingSchema, ownership=Ownership.ALL)
+    others = Resource("others", "other", ProductSchema, ownership=Ownership.ALL)
 
     @things.action("do", of="collection")
     def do(items: Items) -> Item:
-        made = [items.create("others", {"mode": mode}, owner=owner) for mode, owner in zip("ab", owners, strict=True)]
-        items.change("others", made[0]["id"], lambda other: {**other, "rank": 5})
-        shown = [items.read("others", made[0]["id"])["rank"], read_item("others", made[0]["id"])["rank"]]
-        counts = [items.count("others"), items.delete("others", made[1]["id"])["mode"], items.count("others")]
+        made = [items.create("others", {"name": name}, owner=owner) for name, owner in zip("ab", owners, strict=True)]
+        items.change("others", made[0]["id"], lambda other: {**other, "price": 5})
+        shown = [items.read("others", made[0]["id"])["price"], read_item("others", made[0]["id"])["price"]]
+        counts = [items.count("others"), items.delete("others", made[1]["id"])["name"], items.count("others")]
         found = items.find("others", {"sort": "id"})
         return {"shown": shown, "counts": counts, "same": found == [*find_items("others", {})], "found": len(found)}
 
-    app = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [things, others])
+    app = create_shop(Config(auth="required", admin_key=ADMIN_KEY), [things, others, BRANDS])
     client = app.test_client()
     made = [make_key(client, "others:read") for _ in range(2)]
     owners, keys = [f"key:{each['id']}" for each in made], [{"X-API-Key": each["secret"]} for each in made]
     done = client.post("/things/do", headers=ADMIN)
     assert done.json == {"shown": [5, 5], "counts": [2, "b", 1], "same": True, "found": 1}
-    assert [[each["mode"] for each in client.get("/others", headers=own).json] for own in keys] == [["a"], []]
+    assert [[each["name"] for each in client.get("/others", headers=own).json] for own in keys] == [["a"], []]
 
 
 def test_which_functions_before_a_write_get_items(things: Resource) -> None:
@@ -115,30 +104,30 @@ def test_a_reference_that_a_function_sets_is_compared_after_it(things: Resource)
 
     @things.before("create", "update")
     def see(thing: Item, before: Item | None, items: Items) -> None:
-        if thing["mode"] == "set":
-            thing["of"] = "lost"
-        if thing["mode"] == "delete":
-            items.delete("things", thing["of"])
+        if thing["name"] == "set":
+            thing["brand"] = 99
+        if thing["name"] == "delete":
+            items.delete("brands", thing["brand"])
 
     client = serve(things)
-    id = make(client, "/things")["id"]
-    for mode in ("set", "delete"):
-        response = client.post("/things", json={"mode": mode, "of": id})
-        assert (response.status_code, pointers(response)) == (422, ["#/of"]), response.text
-    assert [each["id"] for each in client.get("/things").json] == [id]
+    brand = client.post("/brands", json={"title": "a"}).json
+    for name in ("set", "delete"):
+        response = client.post("/things", json={"name": name, "brand": brand["id"]})
+        assert (response.status_code, pointers(response)) == (422, ["#/brand"]), response.text
+    assert (client.get("/things").json, client.get("/brands").json) == ([], [brand])
 
 
 VALUES: list[tuple[dict[str, Any], list[str]]] = [
-    ({"mode": "a,b"}, ["a,b"]),
-    ({"mode": "x y+z%41&"}, ["x y+z%41&"]),
-    ({"mode": ["a,b", "c"]}, ["a,b", "c"]),
-    ({"mode[in]": ("a,b", "c")}, ["a,b", "c"]),
-    ({"mode[in]": "c,d"}, ["c"]),
-    ({"mode": "None"}, []),
-    ({"mode": ["a,b", "c"], "rank": None}, ["c"]),
-    ({"mode": ["a,b", "c"], "is_new": True}, ["a,b"]),
-    ({"mode": ["a,b", "c"], "weight": Decimal("1.50")}, ["a,b"]),
-    ({"rank[gte]": 3, "rank[lt]": 9}, ["a,b"]),
+    ({"name": "a,b"}, ["a,b"]),
+    ({"name": "x y+z%41&"}, ["x y+z%41&"]),
+    ({"name": ["a,b", "c"]}, ["a,b", "c"]),
+    ({"name[in]": ("a,b", "c")}, ["a,b", "c"]),
+    ({"name[in]": "c,d"}, ["c"]),
+    ({"name": "None"}, []),
+    ({"name": ["a,b", "c"], "price": None}, ["c"]),
+    ({"name": ["a,b", "c"], "is_new": False}, ["a,b"]),
+    ({"name": ["a,b", "c"], "weight": Decimal("1.50")}, ["a,b"]),
+    ({"price[gte]": 3, "price[lt]": 9}, ["a,b"]),
 ]
 
 
@@ -147,10 +136,10 @@ def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found:
     """They need no other form than in an item."""
 
     def do(items: Items) -> list[str]:
-        items.create("things", {"mode": "a,b", "rank": 3, "is_new": True, "weight": Decimal("1.5")})
-        for mode in ("c", "x y+z%41&"):
-            items.create("things", {"mode": mode})
-        return [each["mode"] for each in items.find("things", {**parameters, "sort": "mode"})]
+        items.create("things", {"name": "a,b", "price": 3, "is_new": False, "weight": Decimal("1.5")})
+        for name in ("c", "x y+z%41&"):
+            items.create("things", {"name": name})
+        return [each["name"] for each in items.find("things", {**parameters, "sort": "name"})]
 
     assert run(things, do).json == found
 
@@ -160,16 +149,16 @@ def test_what_the_store_refuses_undoes_all_also_if_it_is_caught(things: Resource
 
     @things.before("create")
     def create(thing: Item, before: None, items: Items) -> None:
-        if thing["mode"]:
+        if thing["name"] == "x":
             with suppress(Exception):
-                items.create("things", {"of": "nothing"})
+                items.create("things", {"name": "y", "brand": 99})
 
     @things.after("create")
     def count(thing: Item, before: None, items: Items) -> None:
         items.count("things")
 
-    refused = serve(things).post("/things", json={"mode": "x"})
-    assert refused.status_code in (409, 422) and "nothing" in refused.json["detail"]
+    refused = serve(things).post("/things", json={"name": "x"})
+    assert refused.status_code in (409, 422) and "99" in refused.json["detail"]
 
 
 @pytest.mark.sqlite
@@ -180,17 +169,17 @@ def test_a_time_out_of_a_function_ends_its_request_alone(
 
     @things.before("create")
     def wait(thing: Item, before: None, items: Items) -> None:
-        if thing["mode"] == "waits":
+        if thing["name"] == "waits":
             with gevent.Timeout(SECONDS) as passed:
                 raise passed  # as gevent does
 
-    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things])
+    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things, BRANDS])
     writer = app.extensions["restkeeper"].store._writer
     with ThreadPoolExecutor(2) as pool:
         with writer.exclusively():
             posts = []
-            for mode in ("", "waits"):
-                posts.append(pool.submit(app.test_client().post, "/things", json={"mode": mode}))
+            for name in ("goes", "waits"):
+                posts.append(pool.submit(app.test_client().post, "/things", json={"name": name}))
                 until(lambda: len(writer._queue) == len(posts))
         responses = [each.result() for each in posts]
     assert [each.status_code for each in responses] == [200, 500]
@@ -209,12 +198,12 @@ FAULTS: list[tuple[Callable[[Items], Any], str]] = [
     (lambda items: items.find("things", {"sort": "-weight", "limit": 1}), 'Index("weight")'),
     (lambda items: items.find("things", {"sort": "-sku", "limit": 1}), 'Index("sku")'),  # beside the unique one
     (lambda items: items.count("things", {"sku[gt]": "a"}), 'Index("sku")'),
-    (lambda items: items.find("things", {"mode[ne]": "a"}), "need an index"),
-    (lambda items: items.find("things", {"or": "(mode=a,weight=3)"}), "need an index"),
+    (lambda items: items.find("things", {"name[ne]": "a"}), "need an index"),
+    (lambda items: items.find("things", {"or": "(name=a,weight=3)"}), "need an index"),
     (lambda items: items.find("things"), "items.find: more than 3 items"),
-    (lambda items: items.find("things", {"mode[in]": []}), "mode[in]: is an empty list"),
+    (lambda items: items.find("things", {"name[in]": []}), "name[in]: is an empty list"),
     (lambda items: items.find("things", {"mod": "a"}), "mod is not a parameter of this list"),
-    (lambda items: items.find("things", {"rank": "many"}), "rank must be a whole number"),
+    (lambda items: items.find("things", {"price": "many"}), "price must be a number"),
     (lambda items: items.find("thing"), 'there is no collection "thing"'),
 ]
 
@@ -233,7 +222,7 @@ def test_a_search_that_is_a_fault_of_the_service(
     @things.action("do", of="collection")
     def do(items: Items) -> None:
         for _ in range(4):
-            items.create("things", {})
+            items.create("things", NAMED)
         search(items)
 
     client = serve(things)
@@ -254,17 +243,17 @@ def test_the_time_limit_of_a_search_ends_its_work_alone(
 
     @things.before("create")
     def look(thing: Item, before: Item | None, items: Items) -> None:
-        if thing["mode"] == "slow":
-            items.create("things", {"mode": "lost"})
-            items.find("things", {"mode": "many"})
+        if thing["name"] == "slow":
+            items.create("things", {"name": "lost"})
+            items.find("things", {"name": "many"})
 
-    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things])
+    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things, BRANDS])
     client = app.test_client()
     for _ in range(3):
-        assert client.post("/things", json=[{"mode": "many"}] * 100).status_code == 200
+        assert client.post("/things", json=[{"name": "many"}] * 100).status_code == 200
 
     def create(number: int) -> int:
-        sent = {"mode": "slow" if number % 2 else "quick"}
+        sent = {"name": "slow" if number % 2 else "quick"}
         response = app.test_client().post("/things", json=sent)
         assert ("Retry-After" in response.headers) is (response.status_code == 503)
         return response.status_code
@@ -272,7 +261,7 @@ def test_the_time_limit_of_a_search_ends_its_work_alone(
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(create, range(40)))
     assert statuses == [200, 503] * 20
-    totals = {mode: client.get(f"/things?count=mode&mode={mode}").json for mode in ("quick", "lost", "slow")}
+    totals = {name: client.get(f"/things?count=name&name={name}").json for name in ("quick", "lost", "slow")}
     assert [sum(each["count"] for each in found) for found in totals.values()] == [20, 0, 0]
 
 
@@ -285,20 +274,20 @@ def test_a_slow_search_is_logged_with_its_plan_and_the_index_that_it_needs(
     monkeypatch.setattr(clock, "_logged", {})
 
     def do(items: Items) -> None:
-        for mode in "ab":
-            items.find("things", {"mode": mode, "rank[gt]": 1, "weight[lt]": 5, "sort": "-rank"})
-        items.count("things", {"mode": "a", "sku": None})
-        items.find("things", {"mode": "a"})
+        for name in "ab":
+            items.find("things", {"name": name, "price[gt]": 1, "weight[lt]": 5, "sort": "-price"})
+        items.count("things", {"name": "a", "sku": None})
+        items.find("things", {"name": "a"})
 
     with caplog.at_level(logging.WARNING, "restkeeper"):
         assert run(things, do).status_code == 200
     lines = [each.getMessage() for each in caplog.records]
     assert len(lines) == 3
-    taken = "for which others wait, by mode[eq] rank[gt] weight[lt] sort=rank: declare Index('mode', 'rank') or "
+    taken = "for which others wait, by name[eq] price[gt] weight[lt] sort=price: declare Index('name', 'price') or "
     assert lines[0].startswith("things: items.find or items.count took ") and taken in lines[0]
-    assert "Index('mode', 'weight'). Plan: " in lines[0] and "items.things." in lines[0]
-    assert "by mode[eq] sku[is]: declare Index('mode', 'sku'). Plan: " in lines[1]
-    assert "by mode[eq]: add filters of values that fewer items share. Plan: " in lines[2]
+    assert "Index('name', 'weight'). Plan: " in lines[0] and "items.things." in lines[0]
+    assert "by name[eq] sku[is]: declare Index('name', 'sku'). Plan: " in lines[1]
+    assert "by name[eq]: add filters of values that fewer items share. Plan: " in lines[2]
 
 
 def test_searches_of_one_transaction_share_what_they_take_too_long(
@@ -316,7 +305,7 @@ def test_searches_of_one_transaction_share_what_they_take_too_long(
 
     search = Transaction.page
     monkeypatch.setattr(Transaction, "page", page)
-    assert run(things, lambda items: [items.find("things", {"mode": "a"}) for _ in range(4)]).status_code == 200
+    assert run(things, lambda items: [items.find("things", {"name": "a"}) for _ in range(4)]).status_code == 200
     assert limits == pytest.approx([0.5, 0.3, 0.1, 0.1])
 
 
@@ -336,16 +325,16 @@ def test_a_function_that_catches_everything_is_called_again(
     @things.action("look")
     def look(thing: Item, items: Items) -> Item:
         try:
-            return {**thing, "mode": items.read("things", thing["id"])["mode"] + "er"}
+            return {**thing, "name": items.read("things", thing["id"])["name"] + "er"}
         except Exception as error:
             if raises:
                 raise Conflict("it is not there") from error
-            return {**thing, "mode": "nothing"}
+            return {**thing, "name": "nothing"}
 
     client = serve(things)
-    path = f"/things/{make(client, '/things', mode='old')['id']}"
+    path = f"/things/{make(client, '/things', name='old')['id']}"
     monkeypatch.setattr(StoredView, "read", read_once)
-    assert client.post(f"{path}/look").json["mode"] == "older"
+    assert client.post(f"{path}/look").json["name"] == "older"
     assert len(calls) == 3
 
 
@@ -361,13 +350,13 @@ def test_items_are_for_the_function_that_gets_them(things: Resource, fails: bool
             raise Conflict("no")
 
     client = serve(things)
-    client.post("/things", json={})
+    client.post("/things", json=NAMED)
     (items,) = kept
     for use in (
         lambda: items.read("things", "x"),
         lambda: items.find("things"),
         lambda: items.count("things"),
-        lambda: items.create("things", {}),
+        lambda: items.create("things", NAMED),
         lambda: items.change("things", "x", lambda thing: None),
         lambda: items.delete("things", "x"),
     ):
@@ -383,12 +372,12 @@ TAKEN = "another item has this sku"
 @pytest.mark.parametrize(
     ("path", "sent", "detail", "places"),
     [
-        ("", {"mode": "other"}, f"others: {TAKEN}", None),
-        ("", [{"sku": "new"}, {"mode": "other"}], f"others: {TAKEN}", None),
-        ("", {"mode": "thing"}, f"things: {TAKEN}", None),
-        ("", [{"mode": "next"}, {"sku": "next"}], TAKEN, ["#/1/sku"]),
-        ("", [{"mode": "next"}, {"sku": "next"}, {"sku": "thing"}], TAKEN, ["#/1/sku"]),
-        ("", {"sku": "thing"}, TAKEN, ["#/sku"]),
+        ("", {"name": "other"}, f"others: {TAKEN}", None),
+        ("", [NAMED | {"sku": "new"}, {"name": "other"}], f"others: {TAKEN}", None),
+        ("", {"name": "thing"}, f"things: {TAKEN}", None),
+        ("", [{"name": "next"}, NAMED | {"sku": "next"}], TAKEN, ["#/1/sku"]),
+        ("", [{"name": "next"}, NAMED | {"sku": "next"}, NAMED | {"sku": "thing"}], TAKEN, ["#/1/sku"]),
+        ("", NAMED | {"sku": "thing"}, TAKEN, ["#/sku"]),
         ("/1/do", None, f"things: {TAKEN}", None),
         ("/do-all", None, f"others: {TAKEN}", None),
     ],
@@ -397,18 +386,18 @@ def test_a_value_that_another_item_has(
     things: Resource, path: str, sent: Any, detail: str, places: list[str] | None
 ) -> None:
     """One that a function of the service has set is nowhere in what was sent."""
-    others = Resource("others", "other", ThingSchema, indexes=(Index("sku", unique=True),))
+    others = Resource("others", "other", ProductSchema, indexes=(Index("sku", unique=True),))
 
     @things.after("create")
     def create(thing: Item, before: None, items: Items) -> None:
-        match thing["mode"]:
+        match thing["name"]:
             case "other":
-                items.create("others", {"sku": "other"})
+                items.create("others", NAMED | {"sku": "other"})
             case "thing" | "next" as sku:
-                items.create("things", {"sku": sku})
+                items.create("things", NAMED | {"sku": sku})
 
     things.action("do")(lambda thing, items: {**thing, "sku": "thing"})
-    things.action("do-all", of="collection")(lambda items: items.create("others", {"sku": "other"}))
+    things.action("do-all", of="collection")(lambda items: items.create("others", NAMED | {"sku": "other"}))
     client = serve(things, others)
     make(client, "/others", sku="other")
     make(client, "/things", sku="thing")
@@ -427,11 +416,11 @@ def test_nothing_is_kept_of_a_change_that_failed(things: Resource) -> None:
     def fail(thing: Item, before: Item | None, items: Items) -> None:
         if not thing["sku"]:
             for _ in range(2):
-                items.create("things", {"sku": "taken"})
+                items.create("things", NAMED | {"sku": "taken"})
 
     client = serve(things)
     for _ in range(3):
-        assert client.post("/things", json={}).status_code == 409
+        assert client.post("/things", json=NAMED).status_code == 409
     gc.collect()
     assert not [each for each in gc.get_objects() if isinstance(each, Transaction)]
 
@@ -443,25 +432,25 @@ def test_views_read_what_is_committed(tmp_path: Path, things: Resource) -> None:
     @views.get("/seen/<id>")
     @needs("public")
     def see(id: str) -> Item:
-        return {"mode": read_item("things", id)["mode"], "found": len([*find_items("things", {"mode": "new"})])}
+        return {"name": read_item("things", id)["name"], "found": len([*find_items("things", {"name": "new"})])}
 
     @things.action("do")
     def do(thing: Item, items: Items) -> None:
-        items.create("things", {"mode": "new"})
+        items.create("things", {"name": "new"})
         with ThreadPoolExecutor(1) as pool:
             shown.append(pool.submit(lambda: app.test_client().get(f"/seen/{thing['id']}").json).result())
-        shown.append({"mode": read_item("things", thing["id"])["mode"], "found": len([*find_items("things", NEW)])})
-        thing["mode"] = "new"
+        shown.append({"name": read_item("things", thing["id"])["name"], "found": len([*find_items("things", NEW)])})
+        thing["name"] = "new"
 
-    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things], blueprints=[views])
+    app = create_shop(Config(database_url=f"sqlite:///{tmp_path}/rk.db"), [things, BRANDS], blueprints=[views])
     client = app.test_client()
-    id = make(client, "/things", mode="old")["id"]
+    id = make(client, "/things", name="old")["id"]
     assert client.post(f"/things/{id}/do").status_code == 200
-    assert shown == [{"mode": "old", "found": 0}, {"mode": "old", "found": 1}]
-    assert client.get(f"/seen/{id}").json == {"mode": "new", "found": 2}
+    assert shown == [{"name": "old", "found": 0}, {"name": "old", "found": 1}]
+    assert client.get(f"/seen/{id}").json == {"name": "new", "found": 2}
 
 
-NEW = {"mode": "new"}
+NEW = {"name": "new"}
 
 
 def test_a_function_that_is_called_again_gets_the_body_as_it_was_sent(things: Resource) -> None:
@@ -485,15 +474,15 @@ def test_a_function_before_a_create_that_is_done_again_gets_what_was_sent(things
 
     @things.before("create")
     def mark(thing: Item, before: None) -> None:
-        thing["mode"] += "!"
+        thing["name"] += "!"
 
     @things.after("create")
     def contend(thing: Item, before: None, items: Items) -> None:
-        calls.append(thing["mode"])
+        calls.append(thing["name"])
         if len(calls) == 2:
             raise StoreContended("others wait")
 
-    response = serve(things).post("/things", json=[{"mode": "a"}, {"mode": "b"}])
+    response = serve(things).post("/things", json=[{"name": "a"}, {"name": "b"}])
     assert (response.status_code, calls) == (200, ["a!", "b!", "a!", "b!"])
 
 
@@ -502,14 +491,14 @@ def test_an_array_is_answered_as_it_is_stored(things: Resource) -> None:
 
     @things.after("create")
     def mark(thing: Item, before: None, items: Items) -> None:
-        for other in items.find("things", {"mode": "newest"}):
+        for other in items.find("things", {"name": "newest"}):
             if other["id"] != thing["id"]:
-                items.change("things", other["id"], lambda other: {**other, "mode": "old"})
+                items.change("things", other["id"], lambda other: {**other, "name": "old"})
 
     client = serve(things)
-    made = client.post("/things", json=[{"mode": "newest"}, {"mode": "newest"}], headers={"Idempotency-Key": "a"})
-    again = client.post("/things", json=[{"mode": "newest"}, {"mode": "newest"}], headers={"Idempotency-Key": "a"})
-    assert [each["mode"] for each in made.json] == ["old", "newest"] and made.data == again.data
+    made = client.post("/things", json=[{"name": "newest"}, {"name": "newest"}], headers={"Idempotency-Key": "a"})
+    again = client.post("/things", json=[{"name": "newest"}, {"name": "newest"}], headers={"Idempotency-Key": "a"})
+    assert [each["name"] for each in made.json] == ["old", "newest"] and made.data == again.data
     assert [client.get(f"/things/{each['id']}").json for each in made.json] == made.json
 
 
@@ -518,13 +507,13 @@ def test_an_array_of_which_one_item_deletes_another_is_a_conflict(things: Resour
     """It creates all or none: no response shows an item that is not stored. In two requests both writes are done."""
 
     def replace_former(thing: Item, before: None, items: Items) -> None:
-        for other in items.find("things", {"mode": thing["mode"]}):
+        for other in items.find("things", {"name": thing["name"]}):
             if other["id"] != thing.get("id"):
                 items.delete("things", other["id"])
 
     getattr(things, when)("create")(replace_former)
     client = serve(things)
-    twins = [{"mode": "a"}, {"mode": "b"}, {"mode": "a"}]
+    twins = [{"name": "a"}, {"name": "b"}, {"name": "a"}]
     refused = client.post("/things", json=twins)
     assert (refused.status_code, refused.json["code"], client.get("/things").json) == (409, "conflict", [])
     assert "deletes another one" in refused.json["detail"]
@@ -536,26 +525,26 @@ def test_an_array_of_which_one_item_deletes_another_is_a_conflict(things: Resour
 
 def test_an_item_that_is_created_again_is_answered_as_it_is_stored() -> None:
     """Also where an earlier function of the same transaction has changed or deleted the one that had its id."""
-    things = Resource("things", "thing", ThingSchema, ids="client")
+    things = Resource("things", "thing", ProductSchema, ids="client")
 
     @things.before("create")
     def write_former(thing: Item, before: None, items: Items) -> None:
-        if thing["mode"] == "delete":
+        if thing["name"] == "delete":
             items.delete("things", "a")
-        if thing["mode"] == "change":
-            items.change("things", "a", lambda other: {**other, "rank": 1})
+        if thing["name"] == "change":
+            items.change("things", "a", lambda other: {**other, "price": 1})
 
     client = serve(things)
-    delete, change, again = ({"id": id, "mode": mode} for id, mode in [("b", "delete"), ("c", "change"), ("a", "new")])
+    delete, change, again = ({"id": id, "name": name} for id, name in [("b", "delete"), ("c", "change"), ("a", "new")])
     make(client, "/things", id="a")
     made = client.post("/things", json=[delete, again])
     assert made.status_code == 200 and client.get("/things").json == made.json[::-1]
     operations = [
         {"method": "POST", "path": "/things", "body": change},
         {"method": "DELETE", "path": "/things/a"},
-        {"method": "PUT", "path": "/things/a", "body": {"mode": "newer"}},
+        {"method": "PUT", "path": "/things/a", "body": {"name": "newer"}},
         {"method": "POST", "path": "/things", "body": {**delete, "id": "d"}},
-        {"method": "PUT", "path": "/things/a", "body": {"mode": "newest"}},
+        {"method": "PUT", "path": "/things/a", "body": {"name": "newest"}},
     ]
     for number in (3, 5):
         done = client.post("/api/v1/batch", json={"operations": operations[:number]})
@@ -571,13 +560,13 @@ def test_a_function_that_sends_a_request_that_writes(things: Resource, tmp_path:
 
     @things.action("do", of="collection")
     def do(items: Items) -> None:
-        items.create("things", {"mode": "first"})
+        items.create("things", {"name": "first"})
         inner = app.test_client()
-        found.extend([inner.get("/things").status_code, inner.post("/things", json={}).status_code])
+        found.extend([inner.get("/things").status_code, inner.post("/things", json=NAMED).status_code])
 
     url = f"sqlite:///{tmp_path}/a.db"
     is_sqlite = stores.url(url) == url
-    app = create_shop(Config(database_url=url), [things])
+    app = create_shop(Config(database_url=url), [things, BRANDS])
     assert app.test_client().post("/things/do").status_code == 200
     assert found == [200, 503 if is_sqlite else 200]
     assert len(app.test_client().get("/things").json) == (1 if is_sqlite else 2)
@@ -585,12 +574,12 @@ def test_a_function_that_sends_a_request_that_writes(things: Resource, tmp_path:
 
 def test_a_limit_that_the_bytes_do_not_reach_is_a_fault(things: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule does not decide on a part of what it has asked for."""
-    monkeypatch.setattr(functions, "MOST_BYTES", 300)
+    monkeypatch.setattr(functions, "MOST_BYTES", 600)
 
     @things.action("do", of="collection")
     def do(items: Items) -> int:
         return len(items.find("things", {"limit": 3}))
 
     client = serve(things)
-    assert [client.post("/things", json={}).status_code for _ in range(3)] == [200] * 3
+    assert [client.post("/things", json=NAMED).status_code for _ in range(3)] == [200] * 3
     assert client.post("/things/do").status_code == 500

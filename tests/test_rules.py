@@ -5,9 +5,11 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import gevent
 import pytest
@@ -117,6 +119,9 @@ def test_a_reference_that_a_function_sets_is_compared_after_it(things: Resource)
     assert (client.get("/things").json, client.get("/brands").json) == ([], [brand])
 
 
+CODE = UUID("01a225ca-e2c4-7c2c-9c08-06ac2a992b4b")
+GIVEN = {"price": 3, "is_new": False, "stock": 5, "score": 0.1, "weight": Decimal("1.5"), "code": str(CODE)}
+GIVEN |= {"released": "2026-11-29", "seen_at": "2026-11-29T00:00:00Z"}
 VALUES: list[tuple[dict[str, Any], list[str]]] = [
     ({"name": "a,b"}, ["a,b"]),
     ({"name": "x y+z%41&"}, ["x y+z%41&"]),
@@ -124,10 +129,17 @@ VALUES: list[tuple[dict[str, Any], list[str]]] = [
     ({"name[in]": ("a,b", "c")}, ["a,b", "c"]),
     ({"name[in]": "c,d"}, ["c"]),
     ({"name": "None"}, []),
-    ({"name": ["a,b", "c"], "price": None}, ["c"]),
-    ({"name": ["a,b", "c"], "is_new": False}, ["a,b"]),
-    ({"name": ["a,b", "c"], "weight": Decimal("1.50")}, ["a,b"]),
-    ({"price[gte]": 3, "price[lt]": 9}, ["a,b"]),
+    ({"price[gte]": Decimal("2.50"), "price[lt]": 9}, ["a,b"]),
+    ({"price[gte]": 3, "name[nin]": "a,b"}, ["a,b"]),
+    *(
+        ({"name": ["a,b", "c"], field: value}, [name])
+        for field, value, name in (
+            *(("price", None, "c"), ("price[ne]", None, "a,b"), ("is_new", False, "a,b"), ("is_new", True, "c")),
+            *(("stock", 5, "a,b"), ("stock", 5.0, "a,b"), ("score", 0.1, "a,b"), ("weight", Decimal("1.50"), "a,b")),
+            *(("released[gt]", date(2026, 11, 28), "a,b"), ("seen_at", datetime(2026, 11, 29, tzinfo=UTC), "a,b")),
+            *(("code", CODE, "a,b"), ("code[in]", [CODE, UUID(int=1)], "a,b")),
+        )
+    ),
 ]
 
 
@@ -136,7 +148,7 @@ def test_values_of_a_search(things: Resource, parameters: dict[str, Any], found:
     """They need no other form than in an item."""
 
     def do(items: Items) -> list[str]:
-        items.create("things", {"name": "a,b", "price": 3, "is_new": False, "weight": Decimal("1.5")})
+        items.create("things", {"name": "a,b", **GIVEN})
         for name in ("c", "x y+z%41&"):
             items.create("things", {"name": name})
         return [each["name"] for each in items.find("things", {**parameters, "sort": "name"})]
@@ -204,6 +216,11 @@ FAULTS: list[tuple[Callable[[Items], Any], str]] = [
     (lambda items: items.find("things", {"name[in]": []}), "name[in]: is an empty list"),
     (lambda items: items.find("things", {"mod": "a"}), "mod is not a parameter of this list"),
     (lambda items: items.find("things", {"price": "many"}), "price must be a number"),
+    (lambda items: items.find("things", {"price": float("nan")}), "price must be a number"),
+    (lambda items: items.find("things", {"stock": True}), "stock must be a whole number"),
+    (lambda items: items.find("things", {"stock": 1.5}), "stock must be a whole number"),
+    (lambda items: items.find("things", {"stock": 2**63}), "stock must be a whole number"),
+    (lambda items: items.find("things", {"name": "a\0"}), "name must not hold NUL"),
     (lambda items: items.find("thing"), 'there is no collection "thing"'),
 ]
 

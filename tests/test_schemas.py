@@ -12,6 +12,7 @@ from marshmallow import Schema, ValidationError, fields, validate
 from restkeeper.resources import find_resources
 from restkeeper.schemas.fields import Email, ListOf, Money, Text, Time, Url, Whole
 from restkeeper.schemas.prepared import prepared
+from tests.shapes import SizeSchema
 
 LONG_HOST = ".".join(["a" * 63] * 4)[:240]
 TIMES = {
@@ -103,10 +104,6 @@ def test_a_collection_of_another_module_is_found_once(tmp_path: Path, monkeypatc
         find_resources(import_module("named_here"))
 
 
-class Address(Schema):
-    street = fields.String()
-
-
 class Words(Schema):
     """Fields of marshmallow, and some words of a service's own."""
 
@@ -114,7 +111,7 @@ class Words(Schema):
     number = fields.Integer(required=True, validate=validate.Range(1, 9))
     size = fields.String(required=True, validate=validate.OneOf(["s", "m"]))
     mail = fields.Email(required=True)
-    address = fields.Nested(Address, required=True)
+    address = fields.Nested(SizeSchema, required=True)
     tags = fields.List(fields.UUID(), required=True, validate=validate.Length(max=1))
     own = fields.Date(error_messages={"invalid": "No day."})
     checked = fields.String(validate=validate.Length(2, error="Too short."))

@@ -9,10 +9,9 @@ not stored.
 import re
 import zlib
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -26,7 +25,6 @@ from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.resources.call import ADMIN, Call
 from restkeeper.resources.changes import Answer, IdempotencyRecord
-from restkeeper.resources.items import ServedCollection
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
@@ -48,7 +46,9 @@ _PATTERN = r'^([!#-~]([ -~]*[!-~])?|"([ !#-\[\]-~]|\\["\\])+")$'  # both of them
 def install(app: Application, service: Service) -> None:
     """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
-    policy = Idempotency(config.idempotency_ttl, config.idempotency == "required", service.writes, now)
+    revisions = [(each.name, revision) for each in service.resources for revision in each.revisions.values()]
+    private = {f"{name}.{field}": scope for name, one in revisions for field, scope in one.private.items()}
+    policy = Idempotency(config.idempotency_ttl, config.idempotency == "required", private, now)
     service.hooks.idempotency = policy.record
     service.lookup.plans.append(response_key)
     service.contributions.extend(_contributions(config))
@@ -106,20 +106,14 @@ class Idempotency:
     """The policy: for how many seconds responses are stored, and whether every POST needs a key.
 
     With other scopes or owners than the first request had, a repetition is another one: it might be refused by now, or
-    read other fields or items. So it is when another deployment has made fields private. The `collections` are those
-    of each version.
+    read other fields or items. So it is when another deployment has made fields `private`, each by a scope. These are
+    of all revisions, and not those of the views: a stored response can be of a version that is served no more.
     """
 
     seconds: int
     required: bool
-    collections: Mapping[str, Mapping[str, ServedCollection]]
+    private: Mapping[str, str]
     now: Callable[[], float]
-
-    @cached_property
-    def private(self) -> Collection[tuple[str, str]]:
-        """The fields that need a scope to be read, each with its scope, as callers of some version know them."""
-        served = [each for version in self.collections.values() for each in version.values()]
-        return {(f"{each.name}.{field}", scope) for each in served for field, scope in each.views.private}
 
     def record(self, sent: Any, render: Callable[[Answer], Reply], *, secret: bool = False) -> IdempotencyRecord:
         """The record of the current request, whose body is this JSON value; `render` makes the response of an answer.
@@ -143,7 +137,7 @@ class Idempotency:
         now = self.now()
         query = environ.get("QUERY_STRING", "")  # such as an owner
         reach = None if who.may(ADMIN) else [sorted(who.scopes), sorted(who.owners)]  # an admin's has no bounds
-        if reach and (unreadable := sorted({name for name, scope in self.private if not who.may(scope)})):
+        if reach and (unreadable := sorted(name for name, scope in self.private.items() if not who.may(scope))):
             reach.append(unreadable)
         more = [query, reach] if reach else [query] if query else []
         try:  # the order of names makes no difference

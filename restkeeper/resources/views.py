@@ -55,9 +55,7 @@ class Access:
 
 
 class Views(Protocol):
-    """How the callers of a version of the API see the items of a collection. See `View` for `private`."""
-
-    private: Iterable[tuple[str, str]]
+    """How the callers of a version of the API see the items of a collection."""
 
     def of(self, caller: Caller) -> "View":
         """How one of them sees these now."""
@@ -238,8 +236,7 @@ class PartialViews:
     def __init__(self, whole: View, ends: Iterable[End] = (), clock: Clock = time) -> None:
         ordered = sorted(ends)
         self._times = [end for end, _, _ in ordered]
-        self.private: Iterable[tuple[str, str]] = sorted(whole.private)
-        self._guarded = sorted(whole.guarded)
+        self._private, self._guarded = sorted(whole.private), sorted(whole.guarded)
         self._clock = clock
 
         @lru_cache(MOST_SETS)
@@ -249,7 +246,7 @@ class PartialViews:
         self._whole, self._reduced = whole, reduced
 
     def of(self, caller: Caller) -> View:
-        hidden = tuple(each for each in self.private if not caller.may(each[1]))
+        hidden = tuple(each for each in self._private if not caller.may(each[1]))
         locked = tuple(each for each in self._guarded if not caller.may(each[1]))
         count = bisect_right(self._times, self._clock.time()) if self._times else 0
         return self._reduced(count, hidden, locked) if count or hidden or locked else self._whole

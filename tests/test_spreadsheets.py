@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from restkeeper import Config, ItemSchema, Resource, Text
+from restkeeper.resources.cells import MOST_COLUMNS
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.json_file import client_of
 from tests.shop import create_app
@@ -54,8 +55,20 @@ def test_no_cell_is_a_formula(client: FlaskClient, tmp_path: Path) -> None:
     found = rows(client.get("/products?export=csv&fields=name,stock&sort=created_at"))
     assert [each["name"] for each in found] == ["'=1+1", "'+1", "'-1", "'@a", "'\tx", "'\rx", "a=1"]
     assert {each["stock"] for each in found} == {"7"}
+    client.post("/products", json={"name": "a;=1+1", "description": "b\n-2", "tags": ["c;@d"]})  # another separator
+    (found,) = rows(client.get("/products?export=csv&name=a;%3D1%2B1"))
+    assert [found[name] for name in ("name", "description", "tags")] == ["a;'=1+1", "b\n'-2", '["c;\'@d"]']
     things = client_of(tmp_path, {"things": [{"id": 1, "n": -5, "=cmd()": "@x"}]})
     assert rows(things.get("/things?export=csv")) == [{"id": "1", "n": "-5", "'=cmd()": "'@x"}]
+
+
+def test_columns_have_a_bound(tmp_path: Path) -> None:
+    """Where items have any names, each can have others: the table would be as large as their square."""
+    names = [f"n{n}" for n in range(MOST_COLUMNS)]
+    client = client_of(tmp_path, {"things": [{"id": 1, **dict.fromkeys(names, 1)}]})
+    refused = client.get("/things?export=csv")
+    assert refused.status_code == 400 and refused.json["errors"][0]["parameter"] == "fields"
+    assert len(rows(client.get("/things?export=csv&fields=id,n1,n2"))[0]) == 3
 
 
 def test_pages_and_columns(client: FlaskClient) -> None:

@@ -2,30 +2,43 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence, Set
 from itertools import chain
 from typing import Any
 
 from restkeeper import exactjson
+from restkeeper.clock import Clock, in_turns
 from restkeeper.errors import InvalidJson
 from restkeeper.exactjson import JsonObject
 
 BOM = b"\xef\xbb\xbf"  # at the beginning of CSV from, and for, spreadsheets
 DEEPEST = 200  # levels of nesting that a service can allow
+MOST_COLUMNS = 200  # of a list
 FORMULA = tuple("=+-@\t\r")  # spreadsheets read a cell that begins with one of these as a formula
 
 
-def table_of(items: Sequence[JsonObject], names: Iterable[str], texts: Set[str]) -> bytes:
+_LATER_FORMULA = re.compile(r"(?<=[;|\t\r\n])(?=[=+\-@])")
+
+
+def table_of(items: Sequence[JsonObject], names: Iterable[str], texts: Set[str], clock: Clock) -> bytes:
     """Items for a spreadsheet: a column for each of these names, then for each other member that an item has.
 
-    An apostrophe comes before a text that would be a formula, which a spreadsheet would run.
+    An apostrophe comes before what a spreadsheet would run as a formula. Raises ValueError for more than MOST_COLUMNS.
     """
     names = list(dict.fromkeys(chain(names, chain.from_iterable(items))))
-    lines = [csv_line(f"'{name}" if is_formula(name, name) else name for name in names)]
-    for item in items:
+    if len(names) > MOST_COLUMNS:
+        raise ValueError(f"has {len(names)} columns here, and at most {MOST_COLUMNS}: choose them with `fields`")
+    lines = [csv_line(_defused(name, name) for name in names)]
+    for item in in_turns(items, clock):
         cells = zip(names, cells_of(item, names, texts), strict=True)
-        lines.append(csv_line(f"'{cell}" if is_formula(item.get(name), cell) else cell for name, cell in cells))
+        lines.append(csv_line(_defused(item.get(name), cell) for name, cell in cells))
     return b"".join(lines)
+
+
+def _defused(value: Any, cell: str) -> str:
+    """The cell of a value without a formula, also where another character than the comma is taken for the separator."""
+    return _LATER_FORMULA.sub("'", f"'{cell}" if is_formula(value, cell) else cell)
 
 
 def cells_of(item: JsonObject, names: Iterable[str], texts: Set[str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from flask import Blueprint, Request, abort, current_app, request
 
 from restkeeper import exactjson
-from restkeeper.clock import rfc3339
+from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import (
     Conflict,
     EditConflict,
@@ -237,7 +237,9 @@ class CollectionHandlers:
                 if unchanged := self._not_modified(call, tag, also=VARIES):
                     return unchanged  # without reading the page
             found = reader.list_page(listing, query, _prefix() if listing.embed else "")
-            body, tag = _csv(listing, found.body, reader.view) if end else found.body, found.tag + end
+            body, tag = found.body, found.tag + end
+            if end:
+                body = _csv(listing, body, reader.view, self.items.hooks.clock)
             headers = [
                 ("Content-Type", f"{CSV}; charset=utf-8" if end else JSON),
                 ("Content-Length", str(len(body))),
@@ -530,10 +532,14 @@ def _require_items(listing: ListRequest) -> None:
         raise InvalidQuery(f"{wrong} {detail}", errors=[{"parameter": wrong, "detail": detail}])
 
 
-def _csv(listing: ListRequest, body: bytes, view: View) -> bytes:
-    """The page with this JSON as CSV; a download has the mark by which spreadsheets know UTF-8."""
+def _csv(listing: ListRequest, body: bytes, view: View, clock: Clock) -> bytes:
+    """The page with this JSON as CSV, in a download with the mark of UTF-8. Raises InvalidQuery."""
     declared = () if view.queryable.is_open else view.names  # there, the names that items have are all that matters
-    return BOM * bool(listing.export) + table_of(exactjson.loads(body), listing.fields or declared, view.texts)
+    try:
+        table = table_of(exactjson.loads(body), listing.fields or declared, view.texts, clock)
+    except ValueError as error:
+        raise InvalidQuery(f"CSV {error}", errors=[{"parameter": "fields", "detail": str(error)}]) from None
+    return BOM * bool(listing.export) + table
 
 
 def _prefix() -> str:

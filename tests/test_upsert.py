@@ -8,7 +8,22 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from restkeeper import Config, Conflict, Index, Items, ItemSchema, Ownership, Resource, Text, Whole
+from restkeeper import (
+    Add,
+    Config,
+    Conflict,
+    Index,
+    Items,
+    ItemSchema,
+    JsonObject,
+    Ownership,
+    Rename,
+    Resource,
+    Text,
+    Version,
+    Versions,
+    Whole,
+)
 from tests.callers import ADMIN, ADMIN_KEY, events, key, pointers
 from tests.shop import create_app
 
@@ -26,6 +41,7 @@ class MemberSchema(ItemSchema):
     number = Whole(0, 10**6, allow_none=True, load_default=None)
     name = Text(1, 60, required=True)
     note = Text(0, 60, load_default="")
+    extra = JsonObject(load_default=dict)
     secret = Text(0, 60, load_default="none", readable_by="members:secrets")
 
 
@@ -102,6 +118,40 @@ def test_what_creates_nothing_refuses_it(client: FlaskClient) -> None:
     for method in ("PUT", "PATCH", "DELETE"):
         refused = client.open(f"/members/{id}?on_conflict=email", method=method, json={"name": "B"})
         assert refused.status_code == 400 and refused.json["detail"] == "on_conflict is for a POST that creates items"
+
+
+def test_what_is_no_collection_of_the_service_refuses_it() -> None:
+    """A key, which has no unique field, would be made anew each time."""
+    client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
+    sent = {"name": "a", "scopes": ["products:read"]}
+    refused = client.post("/api/v1/keys?on_conflict=name", json=sent, headers=ADMIN)
+    assert refused.status_code == 400 and "on_conflict is for" in refused.json["detail"]
+
+
+def test_the_index_is_that_of_the_version() -> None:
+    """A field of the newest revision can have the name of another one in an older version."""
+
+    class Schema(ItemSchema):
+        sku = Text(1, 60, required=True)
+        code = Text(1, 60, allow_none=True, load_default=None)
+
+    steps = {2: [Rename("code", "sku"), Add("code")]}
+    resource = Resource("things", "thing", Schema, indexes=(Index("code", unique=True),), upgrades=steps)
+    versions = Versions(Version("v1", revisions={"things": 1}, successor="v2"), Version("v2"), unversioned="v2")
+    client = create_app(Config(), [resource], versions=versions).test_client()
+    assert client.post("/things?on_conflict=code", json={"sku": "s", "code": "c"}).json["code"] == "c"
+    refused = client.post("/api/v1/things?on_conflict=code", json={"code": "s"})
+    assert refused.status_code == 400 and "needs a unique index" in refused.json["detail"]
+
+
+def test_an_array_has_a_bound() -> None:
+    """Of what it returns, as a batch: a small request can change large items."""
+    client = create_app(Config(page_bytes=1000), [members()]).test_client()
+    put(client, email="ada@x", name="Ada", note="n" * 60)
+    for number, status in ((2, 200), (5, 413)):
+        sent = [{"email": "ada@x", "number": n} for n in range(number)]
+        assert client.post("/members?on_conflict=email", json=sent).status_code == status
+    assert client.get("/members").json[0]["version"] == 3
 
 
 def test_it_needs_a_unique_index() -> None:
@@ -187,9 +237,11 @@ def test_a_function_does_the_same() -> None:
     @resource.action("sync", of="collection")
     def sync(items: Items) -> list[Item]:
         """Create, and change, and change again."""
-        first = items.upsert("members", {"email": "ada@x", "name": "Ada", "number": 1}, on="email")
+        first = items.upsert("members", {"email": "ada@x", "name": "Ada", "number": 1, "extra": {"a": 1}}, on="email")
         second = items.upsert("members", {"email": "Ada@x", "note": "n"}, on=["email"])
-        third = items.upsert("members", {"club": "main", "number": 1, "note": "m"}, on=("number", "club"))
+        third = items.upsert("members", {"number": 1, "club": "main", "extra": {"b": 2}}, on=("number", "club"))
+        if (second["note"], third["note"], third["extra"]) != ("n", "n", {"a": 1, "b": 2}):
+            raise Conflict(f"it has lost something: {third}")
         try:
             items.upsert("members", {"name": "A"}, on="name")
         except ValueError as error:

@@ -13,7 +13,7 @@ from werkzeug.http import parse_etags
 
 from restkeeper import exactjson
 from restkeeper.clock import in_turns
-from restkeeper.errors import BodyTooLarge, Problem, ValidationFailed, shortened
+from restkeeper.errors import Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import KNOWN, PUBLIC, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, Command
@@ -27,6 +27,7 @@ from restkeeper.resources.writes import (
     CommandUnit,
     Execution,
     Refusal,
+    beyond_page,
     by_unique,
     owner_fault,
     place,
@@ -205,7 +206,7 @@ class _Batch(Execution):
                 answer = unit.do(self._command(operation, ids, unit))
                 unit.command = None
                 if (left := left - len(answer.body)) < 0:
-                    raise BodyTooLarge(f"the items of a batch have at most {self._most} bytes together")
+                    raise beyond_page("a batch")
                 if name := operation.get("name"):
                     ids[name] = _id_in(answer.body, self._number)
             except (Problem, RecordNotFound) as error:

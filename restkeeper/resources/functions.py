@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from restkeeper import exactjson
 from restkeeper.clock import is_due
 from restkeeper.errors import Conflict, InvalidQuery, Problem, ValidationFailed, shortened
-from restkeeper.exactjson import JsonObject
+from restkeeper.exactjson import JsonObject, merge_patch
 from restkeeper.resources.call import EVERYBODY, NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.embedding import Embeddable, with_hops
@@ -161,7 +161,8 @@ class Items:
     ) -> JsonObject:
         """Change the item that has the same values in these fields of a unique index, or create it; return it.
 
-        What `item` leaves out stays. Raises as `create` and `change`, and ValueError if no unique index has the fields.
+        What `item` leaves out stays, as with a PATCH. Raises as `create` and `change`, and ValueError if no unique
+        index has the fields.
         """
         stored = self._stored(collection)
         try:
@@ -173,7 +174,7 @@ class Items:
             record = find_unique(self._transaction, collection, query)
         if record is None:
             return self.create(collection, item, owner=owner)
-        return self.change(collection, stored.resource.shown(record.id), lambda present: present | item)
+        return self.change(collection, stored.resource.shown(record.id), lambda present: merge_patch(present, item))
 
     def change(
         self,

@@ -17,8 +17,9 @@ Names = tuple[str, ...]
 
 def known_unique(resource: Resource, view: View) -> list[Names]:
     """The fields of each unique index, as callers know them, without those of which they do not know one."""
-    declared = [tuple(map(view.name_of, index.fields)) for index in resource.indexes if index.unique]
-    return [names for names in declared if view.queryable.fields.keys() >= {*names}]
+    declared = [[view.names_of(field) for field in index.fields] for index in resource.indexes if index.unique]
+    known = view.queryable.fields
+    return [tuple(n for (n,) in each) for each in declared if all(len(ns) == 1 and ns[0] in known for ns in each)]
 
 
 def unique_fields(resource: Resource, view: View, wanted: Iterable[str]) -> Names:

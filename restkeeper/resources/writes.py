@@ -9,6 +9,7 @@ from typing import Any
 from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import (
     MOST_FAULTS,
+    BodyTooLarge,
     Conflict,
     Duplicate,
     Forbidden,
@@ -288,8 +289,12 @@ class Commands(Execution):
 
     def do(self, unit: CommandUnit) -> Answer:
         if not self._new:
-            commands = in_turns(self._commands, self._clock, unit.transaction.turn_seconds)
-            answers = [unit.do(each) for each in commands]
+            answers, left = list[Answer](), self._to.served.config.page_bytes
+            for command in in_turns(self._commands, self._clock, unit.transaction.turn_seconds):
+                answers.append(unit.do(command))
+                left -= len(answers[-1].body) if command.pointer else 0
+                if left < 0:
+                    raise beyond_page("an array with on_conflict")
             return self._array(each.body for each in answers) if self._commands[0].pointer else answers[0]
         records = unit.create(self._to, self._commands, self._new)
         return self._response or self._answer(records)
@@ -302,6 +307,11 @@ class Commands(Execution):
     @staticmethod
     def _array(bodies: Iterable[bytes]) -> Answer:
         return Answer(b"[" + b",".join(bodies) + b"]")
+
+
+def beyond_page(what: str) -> BodyTooLarge:
+    """The problem of a response whose items are together larger than a page."""
+    return BodyTooLarge(f"the items of {what} have at most PAGE_BYTES together")
 
 
 def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:

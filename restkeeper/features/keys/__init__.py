@@ -35,10 +35,11 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, InvalidCredential, digest_of
-from restkeeper.web.handlers import CREATED_WITH_SECRET, ROTATED, UNCACHED, SecretItemHandlers
+from restkeeper.web.handlers import CREATED_WITH_SECRET, INPUT, ROTATED, UNCACHED, SecretItemHandlers
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
+    CONDITIONS,
     IDEMPOTENT,
     ITEM_CONDITIONS,
     WRITE_PROBLEMS,
@@ -285,6 +286,7 @@ class KeyHandlers(SecretItemHandlers):
     def forget(self, unit: Unit, id: str) -> None:
         unit.remove_record(CREDENTIALS.name, id)
 
+    @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
     @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""

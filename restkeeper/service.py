@@ -342,7 +342,7 @@ def _pages(
         page = service.store.page(items.name, query, service.config.page_bytes)
         bodies = items.stored.bodies(page)
         if parts:
-            bodies = with_related(EVERYBODY, items, bodies, parts, requested.fields, _present()[1])
+            bodies = with_related(EVERYBODY, items, bodies, parts, requested.embed, requested.fields, _present()[1])
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
         yield from map(exactjson.stored, bodies)

@@ -420,3 +420,70 @@ def test_a_member_of_an_item_is_not_mistaken_for_what_is_joined(tmp_path: Path) 
     resources = [Resource("users", "user", UserSchema), Resource("orders", "order", OrderSchema)]
     with pytest.raises(ValueError, match=r"users: orders\.user: is a field, and what leads to orders"):
         create_shop(Config(), resources)
+
+
+PATHS = {  # of fields that can be shown, also inside objects and in what is embedded
+    "people": ["id", "name", "manager.name", "manager.age", "people.name", "jobs.title", "jobs.owner"],
+    "products": [
+        "name",
+        "size.width",
+        "size",
+        "tags",
+        "attributes.a",
+        "brand.title",
+        "parts.name",
+        "orders.lines.count",
+    ],
+    "parts": ["id", "product.size.unit", "product.name", "product.tags"],
+    "orders": ["remark", "lines.count", "lines.product.name", "lines.product.size.width", "after.amount", "orders.id"],
+    "jobs": ["title", "owner.name", "product.name", "grade"],
+}
+
+
+def reduced(value: Any, paths: list[list[str]]) -> Any:
+    """A value with only what is at some paths; a list stands for each of its elements, and null stays."""
+    if isinstance(value, list):
+        return [reduced(each, paths) for each in value if [] in paths or isinstance(each, dict | list)]
+    if not isinstance(value, dict) or [] in paths:
+        return value
+    first = {path[0] for path in paths}
+    inner = {name: [path[1:] for path in paths if path[0] == name] for name in first}
+    return {name: reduced(each, inner[name]) for name, each in value.items() if name in first}
+
+
+def test_fields_lead_into_objects_and_into_related_items(client: FlaskClient) -> None:
+    """What is shown is a part of what `embed` shows, of a list and of one item, to an admin and to an owner."""
+    made = make_key(client, *READERS)
+    World(client, f"key:{made['id']}")
+    chance = random.Random(4)  # noqa: S311
+    for number in range(150):
+        headers = ADMIN if number % 3 else {"X-API-Key": made["secret"]}
+        collection = chance.choice([*PATHS])
+        paths = chance.sample(PATHS[collection], chance.randrange(1, 4))
+        hops = {path: name for path in paths for name in HOPS[collection] if path.startswith(f"{name}.")}
+        whole = client.get(
+            f"/{collection}?limit=100&embed={','.join(hops.values())}".removesuffix("embed="), headers=headers
+        )
+        backs = [[f"{name}_next"] for name in hops.values() if f"{name}_next" in whole.json[0]]
+        expected = [reduced(item, [*(path.split(".") for path in paths), *backs]) for item in whole.json]
+        found = client.get(f"/{collection}?limit=100&fields={','.join(paths)}", headers=headers)
+        assert found.json == expected, (collection, paths)
+        one = client.get(f"/{collection}/{whole.json[3]['id']}?fields={','.join(paths)}", headers=headers)
+        assert one.json == expected[3]
+    clerk = key(client, "products:read")
+    assert client.get("/products?fields=parts.name", headers=clerk).status_code == 403
+    assert faults(client, "/products?fields=brand.titel").startswith("cannot be 'brand.titel'; there are: brand.id, ")
+    assert faults(client, "/products?fields=size.x").startswith("cannot be 'size.x'; there are: id, ")
+    assert faults(client, "/products?fields=orders.secret", key(client, *READERS)).startswith(
+        "cannot be 'orders.secret'"
+    )
+
+
+def test_fields_lead_into_what_a_file_has(tmp_path: Path) -> None:
+    """Whatever is at a path."""
+    author = [{"name": "Ann", "age": 3}, [{"name": "Bo"}, 5], "x", None, {"age": 7}]
+    data = {"posts": [{"id": n, "author": each} for n, each in enumerate(author)], "notes": [{"id": 1, "postId": 1}]}
+    client = client_of(tmp_path, data)
+    found = [each for each in client.get("/posts?fields=author.name").json]
+    assert found == [{"author": {"name": "Ann"}}, {"author": [{"name": "Bo"}]}, {}, {"author": None}, {"author": {}}]
+    assert client.get("/notes?fields=post.id,id").json == [{"id": 1, "post": {"id": 1}}]

@@ -13,9 +13,9 @@ from msgspec import Raw
 from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.queries import Hop, Queryable
+from restkeeper.resources.queries import Embedding, Hop, Queryable
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.views import StoredView, View, Views
+from restkeeper.resources.views import StoredView, View, Views, reduced, tree_of
 from restkeeper.schemas.fields import Owner, Refers
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import (
@@ -197,12 +197,13 @@ def with_related(
     items: Embeddable,
     bodies: Iterable[bytes],
     parts: Mapping[str, Relation],
+    embed: Mapping[str, Embedding],
     fields: Sequence[str] | None,
     prefix: str,
 ) -> list[bytes]:
-    """Representations of items with what these relations embed, as a caller sees it.
+    """Representations of items with what these relations embed, as a caller sees it: of that what `embed` says.
 
-    Collections are at the paths after the `prefix`.
+    Items are reduced to `fields` if there are some. Collections are at the paths after the `prefix`.
 
     One query of the store finds it. Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page, and
     RevisionDiffers.
@@ -214,14 +215,17 @@ def with_related(
             reduce(lambda inner, step: inner.setdefault(step, {}), around, tree)[last] = number
     numbers = {name: number for number, name in enumerate(parts)}
     opened, ids, shown = _Ids(), list[str | int](), list[dict[str, Any]]()
+    chosen_tree = (
+        None if fields is None else tree_of((*fields, *(name for name in tree if name not in map(root_of, fields))))
+    )
     for members in map(exactjson.cut, bodies):
         ids.append(exactjson.stored(members.get(items.resource.schema.id_name, b"null")))
-        chosen = {name: text for name, text in members.items() if not fields or name in fields or name in tree}
+        chosen = members if chosen_tree is None else reduced(members, chosen_tree)
         besides = {name: members.get(each.field, Raw(b"null")) for name, each in parts.items() if each.beside}
         opened_besides = {name: opened.open(text, numbers[name]) for name, text in besides.items()}
-        shown.append(opened.open(chosen, tree) | opened_besides)
+        shown.append(opened.open({**chosen}, tree) | opened_besides)
     relations = list(parts.values())
-    found = _find(caller, items, relations, ids, opened.counts)
+    found = _find(caller, items, parts, embed, ids, opened.counts)
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, items.resource.key(id)), [])
@@ -243,9 +247,15 @@ def with_related(
 
 
 def _find(
-    caller: Caller, items: Embeddable, parts: Sequence[Relation], ids: Sequence[str | int], counts: Counter[_Id]
+    caller: Caller,
+    items: Embeddable,
+    relations: Mapping[str, Relation],
+    embed: Mapping[str, Embedding],
+    ids: Sequence[str | int],
+    counts: Counter[_Id],
 ) -> dict[tuple[int, str], list[bytes]]:
     """The representations that each part finds by each key."""
+    parts, members = list(relations.values()), [embed[name].fields for name in relations]
     wanted, resource, keys = [], items.resource, Counter[tuple[int, str]]()
     views = [each.to.views.of(caller) for each in parts]
     for (part, id), times in counts.items():
@@ -262,6 +272,7 @@ def _find(
     stored, shown, most = 0, 0, items.page_bytes
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
         body = views[number].body(record)
+        body = views[number].show(body, members[number]) if members[number] else body
         key = number, resource.key(value) if parts[number].is_back else record.id
         found.setdefault(key, []).append(body)
         stored += len(record.body) + len(record.removed or b"")

@@ -15,7 +15,7 @@ from restkeeper.resources.changes import Answer, Hooks
 from restkeeper.resources.embedding import Relation, relations_for, with_hops, with_related
 from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
-from restkeeper.resources.queries import MAX_VALUES, Arguments, ListRequest, Queryable, parse, parse_item
+from restkeeper.resources.queries import MAX_VALUES, Arguments, Embedding, ListRequest, Queryable, parse, parse_item
 from restkeeper.resources.resource import Ownership
 from restkeeper.resources.rights import Rights
 from restkeeper.resources.views import StoredView, View, Views
@@ -104,10 +104,10 @@ class CollectionReader:
         """What the queries of the caller can use, here and where they lead to."""
         return with_hops(self.view.queryable, self.served, self.caller)
 
-    def parse_item(self, args: Arguments) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    def parse_item(self, args: Arguments) -> tuple[tuple[str, ...] | None, Mapping[str, Embedding]]:
         """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
         related = self.served.relations_for(self.caller) if "embed" in args else ()
-        return parse_item(args, self.view.queryable, related)
+        return parse_item(args, self._queryable, related)
 
     def owners(self) -> tuple[str, ...] | None:
         """The owners whose items alone the caller sees; None if it sees everybody's."""
@@ -153,18 +153,18 @@ class CollectionReader:
         return max(record.updated_at, self.view.changed_at)
 
     def embed(
-        self, bodies: Iterable[bytes], names: Iterable[str], fields: Sequence[str] | None, prefix: str
+        self, bodies: Iterable[bytes], embed: Mapping[str, Embedding], fields: Sequence[str] | None, prefix: str
     ) -> list[bytes]:
-        """Representations of items, reduced to `fields` if there are some, with what these names of relations embed.
+        """Representations of items, reduced to `fields` if there are some, with what these relations embed.
 
         What the caller may not read is left out, and a reference to it stays an id. Collections are at the paths after
         the `prefix`. Raises as `with_related`.
         """
         caller, relations = self.caller, self.served.relations
-        parts = {name: relations[name] for name in names}
+        parts = {name: relations[name] for name in embed}
         parts = {name: each for name, each in parts.items() if caller.may(each.to.resource.scope("read"))}
         self.call.shown = {self.served.name, *(each.to.name for each in parts.values())}
-        return with_related(caller, self.served, bodies, parts, fields, prefix)
+        return with_related(caller, self.served, bodies, parts, embed, fields, prefix)
 
     def first_page(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""

@@ -118,6 +118,15 @@ class Queryable:
     is_searched: bool = True
     hops: Callable[[], Mapping[str, Hop]] = dict
 
+    def has(self, path: str) -> bool:
+        """Whether there is something to show at a path."""
+        if path in self.names or (self.is_open and root_of(path) not in self.refused):
+            return True
+        is_inside = root_of(path) in self.names and "." in path
+        return is_inside and bool(
+            field_in(self.fields, path) or any(name.startswith(f"{path}.") for name in self.fields)
+        )
+
     def hop(self, path: str) -> tuple[str, str]:
         """The name of the hop of a path, and what is after its dot; empty texts if the path is inside the item."""
         own = field_in(self.fields, path)
@@ -162,10 +171,16 @@ class Queryable:
         return self.is_open and is_theirs and parameter not in self.fields and "[" not in parameter
 
 
-class ListRequest(NamedTuple):
-    """The parsed query of a list. `fields` are the selected ones, None for all; `cursor` is not decoded yet.
+class Embedding(NamedTuple):
+    """What is shown of what is embedded: these `fields`, or all if there are none."""
 
-    `embed` has the names of what is embedded, `order` the sort keys of a list that is not sorted.
+    fields: tuple[str, ...] = ()
+
+
+class ListRequest(NamedTuple):
+    """The parsed query of a list. `fields` are the selected ones, or paths; None for all. `cursor` is not decoded yet.
+
+    `embed` has what is embedded by its name, `order` the sort keys of a list that is not sorted.
 
     With an `export`, one of EXPORTS, the page is a file in that format.
     """
@@ -173,7 +188,7 @@ class ListRequest(NamedTuple):
     query: Query
     limit: int
     fields: tuple[str, ...] | None = None
-    embed: tuple[str, ...] = ()
+    embed: Mapping[str, Embedding] = {}
     cursor: str | None = None
     by_offset: bool = False
     order: tuple[Sort, ...] = ()
@@ -205,6 +220,7 @@ def parse(
     ids = (each for each in filters if each.field == "id" and not (each.group or each.negated))
     limit = next((len(each.value) for each in ids if isinstance(each.value, tuple)), limit)
     groups = _groups(reader, queryable)
+    fields, embed = _shown(reader, queryable, related)
     listing = ListRequest(
         Query(
             filters=filters,
@@ -215,8 +231,8 @@ def parse(
             offset=reader.one("offset", _OFFSET, 0),
         ),
         size,
-        reader.joined("fields", partial(_names, queryable=queryable), None),
-        _embed(reader, queryable, related),
+        fields,
+        embed,
         reader.one("cursor", str, None),
         by_offset="offset" in args,
         order=order,
@@ -230,11 +246,10 @@ def parse(
 
 def parse_item(
     args: Arguments, queryable: Queryable, related: Collection[str]
-) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+) -> tuple[tuple[str, ...] | None, Mapping[str, Embedding]]:
     """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
     reader = Reader(args)
-    fields: tuple[str, ...] | None = reader.joined("fields", partial(_names, queryable=queryable), None)
-    embed = _embed(reader, queryable, related)
+    fields, embed = _shown(reader, queryable, related)
     reader.only(("fields", "embed", *filter(queryable.ignores, args)), "an item")
     reader.finish()
     return fields, embed
@@ -696,13 +711,38 @@ def is_short(path: str) -> bool:
     return len(path) <= MOST_CHARACTERS and path.count(".") < MOST_NAMES
 
 
-def _names(text: str, queryable: Queryable) -> tuple[str, ...]:
-    names = text.split(",")
-    if queryable.is_open:
-        return tuple(dict.fromkeys(names))
-    for name in names:
-        _require_known(name, queryable.names, queryable)
-    return tuple(name for name in queryable.names if name in names)
+def _shown(
+    reader: Reader, queryable: Queryable, related: Collection[str]
+) -> tuple[tuple[str, ...] | None, Mapping[str, Embedding]]:
+    """The fields to show, None for all, and what is embedded: also what fields are inside of."""
+    inside: dict[str, list[str]] = {}
+    fields: tuple[str, ...] | None = reader.joined("fields", partial(_names, queryable=queryable, inside=inside), None)
+    embed = {name: Embedding() for name in _embed(reader, queryable, related)}
+    embed |= {name: Embedding(tuple(names)) for name, names in inside.items()}
+    if len(embed) > MOST_EMBEDDED:
+        reader.fault("fields", f"is inside more than {MOST_EMBEDDED} related items")
+    return fields, embed
+
+
+def _names(text: str, queryable: Queryable, inside: dict[str, list[str]]) -> tuple[str, ...]:
+    """The fields, or paths, to show. What leads to other items is `inside`, by the name before it. Raises Forbidden."""
+    names = list[str]()
+    for name in text.split(","):
+        hop, path = queryable.hop(name)
+        if path:
+            to = queryable.hops()[hop]
+            if not to.queryable.has(path):
+                known = ", ".join(f"{hop}.{each}" for each in to.queryable.names)
+                raise ValueError(f"cannot be {shortened(name)!r}; there are: {known}")
+            to.join(())
+            inside.setdefault(hop, []).append(path)
+            names += [hop] if to.field == hop else []
+        else:
+            if not queryable.has(name):
+                _require_known(name, queryable.names, queryable)
+            names.append(name)
+    order = {name: number for number, name in enumerate(queryable.names)}
+    return tuple(sorted(dict.fromkeys(names), key=lambda name: order.get(root_of(name), 0)))
 
 
 def _require_known(name: str, known: Collection[str], queryable: Queryable, more: str = "") -> None:

@@ -7,8 +7,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, reduce
 from typing import Any, Protocol
+
+from msgspec import Raw
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
@@ -165,9 +167,36 @@ class View(Protocol):
         return body
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
-        """A representation reduced to these fields."""
-        shown = {*names}
-        return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name in shown})
+        """A representation reduced to these fields, or to what is at these paths."""
+        return exactjson.joined(reduced(exactjson.cut(body), tree_of(names)))
+
+
+Tree = dict[str, Any]  # the names on some paths, each with a tree of those after it, which is empty at an end
+
+
+def tree_of(paths: Iterable[str]) -> Tree:
+    """The tree of some paths; what is inside another one is no more than that."""
+    tree: Tree = {}
+    for path in sorted(paths, reverse=True):  # one after those that are inside it
+        *around, last = path.split(".")
+        reduce(lambda inner, name: inner.setdefault(name, {}), around, tree)[last] = {}
+    return tree
+
+
+def reduced(members: Mapping[str, exactjson.Buffer], tree: Tree) -> dict[str, exactjson.Buffer]:
+    """The members of an object, reduced to a tree. A list on a path stands for its elements; nothing is in a scalar."""
+
+    def inside(text: exactjson.Buffer, tree: Tree) -> exactjson.Buffer | None:
+        value = exactjson.outermost(text) if tree else None
+        if isinstance(value, dict):
+            return Raw(exactjson.joined(reduced(value, tree)))
+        if isinstance(value, list):
+            found = (inside(each, tree) for each in value)
+            return Raw(b"[%b]" % b",".join(each for each in found if each is not None))
+        return text if value is None else None
+
+    found = {name: inside(text, tree[name]) for name, text in members.items() if name in tree}
+    return {name: text for name, text in found.items() if text is not None}
 
 
 class StoredView(ItemForm, View):

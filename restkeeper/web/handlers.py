@@ -48,7 +48,7 @@ from restkeeper.resources.writes import (
     owner_fault,
     require_new_owner,
 )
-from restkeeper.storage.interface import Filter, Op, Record
+from restkeeper.storage.interface import Filter, Op, Record, root_of
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply, address_of, headers_of
 from restkeeper.web.auth import needs
@@ -351,10 +351,10 @@ class CollectionHandlers:
     def read_item(self, id: str) -> Reply:
         """Read one item."""
         reader, args = self._begin_read(), arguments()
-        fields, names = reader.parse_item(args) if args else (None, ())
+        fields, embed = reader.parse_item(args) if args else (None, {})
         record, conditional = reader.find(id), reader.call.conditions is not NONE
-        if names:
-            (body,) = reader.embed([reader.view.body(record)], names, fields, _prefix())
+        if embed:
+            (body,) = reader.embed([reader.view.body(record)], embed, fields, _prefix())
             if conditional and (unchanged := self._not_modified(reader.call, digest(body))):
                 return unchanged
             headers = {"ETag": f'"{digest(body)}"', "Cache-Control": self.caching}
@@ -527,7 +527,8 @@ def _plain(answer: Answer) -> Reply:
 
 def _require_items(listing: ListRequest) -> None:
     """Raises InvalidQuery for a list that has more than the fields of items, or something else."""
-    if wrong := "count" if listing.query.groups else "embed" if listing.embed else "":
+    embed = "fields" if all(each.fields for each in listing.embed.values()) else "embed"  # which leads to other items
+    if wrong := "count" if listing.query.groups else embed if listing.embed else "":
         detail = "does not go with CSV, which has the fields of items"
         raise InvalidQuery(f"{wrong} {detail}", errors=[{"parameter": wrong, "detail": detail}])
 
@@ -535,8 +536,9 @@ def _require_items(listing: ListRequest) -> None:
 def _csv(listing: ListRequest, body: bytes, view: View, clock: Clock) -> bytes:
     """The page with this JSON as CSV, in a download with the mark of UTF-8. Raises InvalidQuery."""
     declared = () if view.queryable.is_open else view.names  # there, the names that items have are all that matters
+    names = [*dict.fromkeys(map(root_of, listing.fields or declared))]
     try:
-        table = table_of(exactjson.loads(body), listing.fields or declared, view.texts, clock)
+        table = table_of(exactjson.loads(body), names, view.texts, clock)
     except ValueError as error:
         raise InvalidQuery(f"CSV {error}", errors=[{"parameter": "fields", "detail": str(error)}]) from None
     return BOM * bool(listing.export) + table

@@ -131,6 +131,7 @@ class Deprecations:
             return False
         named = {name.removeprefix("-") for name in _listed(request, "sort", "fields")}
         named |= {name.partition("[")[0] for name in request.args if name not in RESERVED}
+        named = {part for name in named for part in name.split(".")}  # on a path, also to another collection
         return "fields" not in request.args or "embed" in request.args or each.member in named
 
     def _is_at(self, deprecation: Deprecation, request: Request, target: Target) -> bool:

@@ -1,6 +1,7 @@
 """Rules for valid requests that JSON Schema cannot express. Schemathesis loads this module (see schemathesis.toml)."""
 
 import os
+import re
 from itertools import count
 from typing import Any
 from urllib.parse import urlencode
@@ -20,6 +21,7 @@ _keys = count()
 SMALLEST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 LONGEST_LIST = Config().max_url // 2  # the maximum in the document
 ADDRESS_BYTES = 1_000  # of a query: the Link to the next page repeats it, and has at most 4096
+OPTION = re.compile(r"(fields|limit|sort|where)\[.+\]")
 WAITS = {str(seconds) for seconds in range(2, LONGEST + 1)}
 
 
@@ -81,6 +83,8 @@ def _mend_query(query: dict[str, Any]) -> None:
         query.pop("cursor", None)
     for name in ("or", "not"):  # filters as text
         query.pop(name, None)
+    for name in [name for name in query if OPTION.fullmatch(name)]:  # of what is embedded, which is another parameter
+        query.pop(name)
     grouped = [name for name in GROUPED if name in query]
     for name in ("limit", "offset", "sort", "fields", "embed", "cursor") if grouped else ():  # groups have no pages
         query.pop(name, None)

@@ -62,6 +62,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "names in `count`": (queries.MOST_COUNTED, queries.MOST_AGGREGATED),
     "words in `q`": (queries.MOST_WORDS,),
     "names in `embed`": (queries.MOST_EMBEDDED, MOST_ELEMENTS),
+    "items in all embedded lists": (queries.MOST_CHOSEN,),
     "items that a collection adds": (inspect.signature(Resource).parameters["embed_limit"].default,),
     "fields of an index": (MOST_INDEXED, resource.LONGEST_INDEXED),
     "time for which a change waits": (CHANGE_SECONDS, CHANGE_SECONDS + postgresql.ANSWER_SECONDS),

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 from flask.testing import FlaskClient
 from marshmallow import Schema, fields
 
 from restkeeper import Config, Items, ItemSchema, Reference, Resource, Text, exactjson
+from restkeeper.resources import embedding
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.functions import invoke
 from restkeeper.service import find_items, service_of
@@ -187,7 +189,7 @@ class World:
         if op == "is":
             return self._chance.choice(["null", "not_null"])
         if op in ("in", "nin"):
-            return [value for value in (one, other) if "," not in str(value)] or [found[0]]
+            return [value for value in (*found[:9], one, other) if "," not in str(value)][-2:]
         if op in ("like", "starts", "ends") and len(one) > 2:
             return {"like": one[1:2].upper(), "starts": one[:2], "ends": one[-2:]}[op]
         return one
@@ -207,14 +209,14 @@ class World:
             for other in self.joined(collection, terms[0].name, item, sees)
         )
 
-    def term(self, collection: str) -> "Term":
-        """A random filter."""
-        name = self._chance.choice([*HOPS[collection]])
+    def term(self, collection: str, name: str = "") -> "Term":
+        """A random filter, by this name before the dot or any."""
+        name = name or self._chance.choice([*HOPS[collection]])
         hop = HOPS[collection][name]
         field = self._chance.choice([*FIELDS[hop.to]])
         op = self._chance.choice(FIELDS[hop.to][field].split())
         if op in ("ne", "nin") and (hop.is_back or "." in hop.path):
-            return self.term(collection)
+            return self.term(collection, name)
         return Term(name, field, op, self.value(hop.to, field, op))
 
     def query(self, collection: str, sees: str | None, form: int) -> tuple[dict[str, str], list[Item]]:
@@ -487,3 +489,60 @@ def test_fields_lead_into_what_a_file_has(tmp_path: Path) -> None:
     found = [each for each in client.get("/posts?fields=author.name").json]
     assert found == [{"author": {"name": "Ann"}}, {"author": [{"name": "Bo"}]}, {}, {"author": None}, {"author": {}}]
     assert client.get("/notes?fields=post.id,id").json == [{"id": 1, "post": {"id": 1}}]
+
+
+SORTED = {"people": "age", "parts": "name", "orders": "amount", "products": "price", "jobs": "ticket"}
+
+
+def test_embedded_lists_have_filters_an_order_and_a_length(client: FlaskClient) -> None:
+    """As a model has it, for an admin and an owner; `…_next` leads to exactly the others."""
+    made = make_key(client, *READERS)
+    owner = f"key:{made['id']}"
+    world, chance, followed = World(client, owner), random.Random(6), 0  # noqa: S311
+    backs = [(of, name, hop) for of, hops in HOPS.items() for name, hop in hops.items() if hop.is_back]
+    for number in range(90):
+        headers, sees = (ADMIN, None) if number % 3 else ({"X-API-Key": made["secret"]}, owner)
+        of, name, hop = chance.choice(backs)
+        term, is_down, limit = world.term(of, name), chance.random() < 0.5, chance.randrange(1, 4)
+        where = f"({term._replace(name='')})".replace("(.", "(")
+        query = {"limit": 100, "embed": name, f"limit[{name}]": limit, f"where[{name}]": where}
+        query |= {f"sort[{name}]": f"{'-' * is_down}{SORTED[hop.to]}", f"fields[{name}]": "id"}
+        response = client.get(f"/{of}", query_string=query, headers=headers)
+        assert response.status_code == 200, response.json
+        for item in response.json:
+            found = [each for each in world.joined(of, name, item, sees) if satisfies(each, *term[1:])]
+            text = SORTED[hop.to] in ("name", "ticket")
+
+            def place(each: Item, to: str = hop.to, text: bool = text) -> Any:
+                value = each[SORTED[to]]
+                return (value or "") if text else (value is not None, value or 0), world.key(to, each)
+
+            expected = [{"id": each["id"]} for each in sorted(found, key=place, reverse=is_down)]
+            assert item[name] == expected[:limit], (of, query, item["id"])
+            assert bool(item[f"{name}_next"]) is (len(expected) > limit)
+            if item[f"{name}_next"]:
+                rest = client.get(item[f"{name}_next"], headers=headers).json
+                assert [{"id": each["id"]} for each in rest] == expected[limit:], item[f"{name}_next"]
+                followed += 1
+    assert followed > 20
+
+
+def test_wrong_parameters_of_embedded_lists(client: FlaskClient) -> None:
+    expected = {
+        "/products?limit[parts]=3": "is about what is not embedded: write embed=parts",
+        "/products?embed=parts&limit[parts]=0": "must be a whole number from 1 to 1000",
+        "/products?embed=parts&limit[parts]=1001": "must be a whole number from 1 to 1000",
+        "/products?embed=parts&sort[parts]=x": "cannot be 'x'; there are: id, name, product",
+        "/products?embed=parts&where[parts]=name=x": "must be filters like (status=open,total[gte]=100), a value",
+        "/products?embed=parts&where[parts]=(product.name=x)": "has product.name, which is not a parameter of",
+        "/products?embed=parts&fields[parts]=x": "cannot be 'x'; there are: id, name, product",
+        "/products?embed=brand&where[brand]=(title=x)": "is for lists, and this is what the item refers to",
+        "/products?embed=orders&where[orders]=(secret=x)": "has secret, which is not a parameter of this list",
+    }
+    reader = key(client, *READERS)
+    for address, detail in expected.items():
+        assert faults(client, address, reader).startswith(detail), address
+    World(client, "nobody")
+    with mock.patch.object(embedding, "MOST_CHOSEN", 5):
+        assert "would add more than 5 items here" in faults(client, "/products?embed=parts&limit[parts]=9")
+        assert len(client.get("/products?embed=parts", headers=ADMIN).json) == 14

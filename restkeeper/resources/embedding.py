@@ -13,7 +13,7 @@ from msgspec import Raw
 from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.queries import Embedding, Hop, Queryable
+from restkeeper.resources.queries import MOST_CHOSEN, Embedding, Hop, Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views, reduced, tree_of
 from restkeeper.schemas.fields import Owner, Refers
@@ -229,9 +229,9 @@ def with_related(
     for number, (name, each) in enumerate(parts.items()):
         for item, id in zip(shown, ids, strict=True) if each.is_back else ():
             referring = found.get((number, items.resource.key(id)), [])
-            most = each.to.resource.embed_limit
+            most = embed[name].limit or each.to.resource.embed_limit
             sort = {} if each.to.resource.sort == POSITION else {"sort": "-id"}
-            query = urlencode({each.field: id, **sort, "offset": most})
+            query = urlencode({each.field: id, **sort, **dict(embed[name].others), "offset": most})
             item[name] = [orjson.Fragment(body) for body in referring[:most]]
             item[next_of(name)] = (
                 f"{prefix}/{quote(each.to.resource.public_name)}?{query}" if len(referring) > most else None
@@ -255,7 +255,7 @@ def _find(
     counts: Counter[_Id],
 ) -> dict[tuple[int, str], list[bytes]]:
     """The representations that each part finds by each key."""
-    parts, members = list(relations.values()), [embed[name].fields for name in relations]
+    parts, chosen = list(relations.values()), [embed[name] for name in relations]
     wanted, resource, keys = [], items.resource, Counter[tuple[int, str]]()
     views = [each.to.views.of(caller) for each in parts]
     for (part, id), times in counts.items():
@@ -264,21 +264,26 @@ def _find(
         values: Sequence[str | int] = [key for part, key in keys if part == number]
         if is_back:
             values = [form for id in ids for form in resource.forms(resource.key(id))]
-        most = to.resource.embed_limit + 1 if is_back else 1
+        most = (chosen[number].limit or to.resource.embed_limit) + 1 if is_back else 1
         in_order = to.resource.sort == POSITION
         owners = views[number].access.owners(caller)
-        wanted.append(Related(to.name, path if is_back else "id", values, most, owners, in_order))
+        query = views[number].query(Query(chosen[number].filters, sort=chosen[number].sort))
+        field = path if is_back else "id"
+        wanted.append(Related(to.name, field, values, most, owners, in_order, query.filters, query.sort))
     found: dict[tuple[int, str], list[bytes]] = {}
     stored, shown, most = 0, 0, items.page_bytes
     for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
         body = views[number].body(record)
-        body = views[number].show(body, members[number]) if members[number] else body
+        body = views[number].show(body, chosen[number].fields) if chosen[number].fields else body
         key = number, resource.key(value) if parts[number].is_back else record.id
         found.setdefault(key, []).append(body)
         stored += len(record.body) + len(record.removed or b"")
         shown += len(body) * keys.get(key, 1)
     if max(stored, shown) > most:
         raise _too_much(f"would add more than {most} bytes here")
+    counts_of = ((each.limit, len(bodies)) for (part, _), bodies in found.items() for each in (chosen[part],))
+    if sum(min(limit, number) for limit, number in counts_of if limit) > MOST_CHOSEN:
+        raise _too_much(f"would add more than {MOST_CHOSEN} items here")
     return found
 
 

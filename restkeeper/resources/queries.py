@@ -65,6 +65,7 @@ MOST_NAMES = 5  # on a path
 MOST_CHARACTERS = 100  # of a path
 _NO_PATH = f"is no path of at most {MOST_NAMES} names and {MOST_CHARACTERS} characters"
 MOST_EMBEDDED = 10  # names in `embed`
+MOST_CHOSEN = 1000  # items that are embedded in all items together, where a parameter says how many
 MOST_JOINED = 10  # filters by what is in other collections, of which those on one item are one
 MOST_COUNTED = 3  # names in `count`
 MOST_AGGREGATED = 3  # fields in all of AGGREGATES
@@ -78,6 +79,7 @@ TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the tex
 _OFFSET, _INTEGER, _SERIAL = whole(0, MAX_OFFSET), whole(-(2**63), 2**63 - 1), whole(0, 2**63 - 1)
 FILTER = re.compile(rf"({FREE_NAME}(?:\.{FREE_NAME})*)(?:\[(\w+)\])?")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
+_OPTION = re.compile(r"(?:fields|sort|limit|where)\[([^\[\]]+)\]")
 _GROUP = re.compile(r"(and|or|not)\(")
 _PART = re.compile(rf"({'|'.join(DATE_PARTS)})\((.*)\)")
 _TERM = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)""", re.DOTALL)
@@ -101,6 +103,11 @@ class Hop:
     field: str
     many: bool
     join: Callable[[tuple[Filter, ...]], SemiJoin]
+
+    @property
+    def is_back(self) -> bool:
+        """Whether they refer to the item."""
+        return self.field == "id"
 
 
 @dataclass(frozen=True)
@@ -172,9 +179,17 @@ class Queryable:
 
 
 class Embedding(NamedTuple):
-    """What is shown of what is embedded: these `fields`, or all if there are none."""
+    """What is shown of what is embedded: these `fields`, or all if there are none.
+
+    Of the items that refer to one, it is at most so many (`limit`, or as the collection says), with these `filters`, in
+    this order. `others` are the parameters of the list of all of them that select and sort it so.
+    """
 
     fields: tuple[str, ...] = ()
+    limit: int | None = None
+    sort: tuple[Sort, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    others: tuple[tuple[str, str], ...] = ()
 
 
 class ListRequest(NamedTuple):
@@ -250,7 +265,7 @@ def parse_item(
     """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
     reader = Reader(args)
     fields, embed = _shown(reader, queryable, related)
-    reader.only(("fields", "embed", *filter(queryable.ignores, args)), "an item")
+    reader.only(("fields", "embed", *filter(_is_option, args), *filter(queryable.ignores, args)), "an item")
     reader.finish()
     return fields, embed
 
@@ -321,6 +336,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     values = 0
     reserved = queryable.reserved
     names = [name for name in reader.args if name in GROUPS or not (name in reserved or queryable.ignores(name))]
+    names = [name for name in names if not _is_option(name)]
     for count, name in enumerate(names, start=1):
         texts = reader.args[name]
         is_group = name in GROUPS and name in reserved
@@ -332,8 +348,7 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
         if not is_group:
             found += _filter(reader, name, texts, queryable, group=len(found) + 1)
         for text in texts if is_group else ():
-            for clause in _group(reader, name, text_of(text), queryable):
-                found += [each._replace(group=len(found) + 1 if len(clause) > 1 else 0) for each in clause]
+            found = _numbered(_group(reader, name, text_of(text), queryable), found)
         if max(count, len(found)) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
@@ -343,8 +358,18 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     return tuple(found)
 
 
-def _group(reader: Reader, name: str, text: str, queryable: Queryable) -> list[tuple[Filter, ...]]:
-    """What a group asks for, such as (status=open,and(total[gte]=100,not(paid=true))), as clauses that all hold."""
+def _numbered(clauses: Iterable[tuple[Filter, ...]], found: list[Filter]) -> list[Filter]:
+    """Some filters, and clauses that all hold: of several filters in one, one is enough."""
+    for clause in clauses:
+        found = [*found, *(each._replace(group=len(found) + 1 if len(clause) > 1 else 0) for each in clause)]
+    return found
+
+
+def _group(reader: Reader, name: str, text: str, queryable: Queryable, kind: str = "") -> list[tuple[Filter, ...]]:
+    """What a group asks for, such as (status=open,and(total[gte]=100,not(paid=true))), as clauses that all hold.
+
+    It is of the `kind` that a parameter is called, unless that says another one.
+    """
     inner = Reader({})
 
     def filters(name: str, part: Any, *, negated: bool) -> list[Filter]:
@@ -355,7 +380,7 @@ def _group(reader: Reader, name: str, text: str, queryable: Queryable) -> list[t
     try:
         if not text.startswith("(") or not text.endswith(")"):
             raise ValueError(_NO_GROUP)
-        clauses = clauses_of(name, _together(_parts(text[1:-1], 0, 1)[0], queryable), filters)
+        clauses = clauses_of(kind or name, _together(_parts(text[1:-1], 0, 1)[0], queryable), filters)
         values = sum(map(_size, chain.from_iterable(clauses)))
         if values > 2 * MAX_VALUES:  # in an object, a value can be two: a text, and the number that is written so
             raise ValueError(f"has more than {MAX_VALUES} values when its alternatives are combined")
@@ -719,9 +744,41 @@ def _shown(
     fields: tuple[str, ...] | None = reader.joined("fields", partial(_names, queryable=queryable, inside=inside), None)
     embed = {name: Embedding() for name in _embed(reader, queryable, related)}
     embed |= {name: Embedding(tuple(names)) for name, names in inside.items()}
+    for parameter in filter(_is_option, reader.args):
+        if (name := parameter[:-1].partition("[")[2]) in embed and name in queryable.hops():
+            embed[name] = _option(reader, parameter, embed[name], queryable.hops()[name])
+        else:
+            reader.fault(parameter, f"is about what is not embedded: write embed={shortened(name)}")
     if len(embed) > MOST_EMBEDDED:
         reader.fault("fields", f"is inside more than {MOST_EMBEDDED} related items")
     return fields, embed
+
+
+def _is_option(parameter: str) -> bool:
+    """Whether a parameter is about what is embedded, such as `limit[orders]`, and no filter."""
+    parts = _OPTION.fullmatch(parameter)
+    return bool(parts) and parts[1] not in [*Op]  # type: ignore[index]
+
+
+def _option(reader: Reader, parameter: str, embedding: Embedding, hop: Hop) -> Embedding:
+    """What is shown of what is embedded, with a parameter about it."""
+    name, to = parameter.partition("[")[0], hop.queryable
+    if name == "fields":
+        names = reader.joined(parameter, partial(_names, queryable=to, inside={}), ())
+        return embedding._replace(fields=(*embedding.fields, *names))
+    if not hop.is_back:
+        reader.fault(parameter, "is for lists, and this is what the item refers to: write fields[…]")
+    elif name == "limit":
+        return embedding._replace(limit=reader.one(parameter, whole(1, MOST_CHOSEN), None))
+    elif name == "sort":
+        others = (*embedding.others, ("sort", ",".join(map(text_of, reader.args[parameter]))))
+        sort = reader.joined(parameter, partial(_sort, queryable=to), ())
+        return embedding._replace(sort=sort, others=others)
+    else:
+        text = reader.one(parameter, str, "()")
+        filters = _numbered(_group(reader, parameter, text, to, kind="and"), [])
+        return embedding._replace(filters=tuple(filters), others=(*embedding.others, ("or", f"(and{text})")))
+    return embedding
 
 
 def _names(text: str, queryable: Queryable, inside: dict[str, list[str]]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ from restkeeper.storage.interface import (
     Subscription,
 )
 from restkeeper.storage.planning import count_items, find_ids
-from restkeeper.storage.plans import is_indexed, wanted_indexes
+from restkeeper.storage.plans import Plan, is_indexed, wanted_indexes
 from restkeeper.storage.records import (
     look_up,
     read_item,
@@ -67,9 +67,12 @@ from restkeeper.storage.records import (
 from restkeeper.storage.renaming import Renaming
 from restkeeper.storage.sql import (
     Database,
+    conditions,
     is_search,
     is_sorted,
     literal,
+    order_of,
+    parameters,
     require_revision,
 )
 
@@ -482,7 +485,8 @@ class Store(ABC):
     ) -> list[tuple[int, str | int, Record]]:
         parts, values, given = list[str](), dict[str, Any](), database.columns.parameter.format
         for n, each in enumerate(wanted):
-            column = database.columns.of(collection := self._collections[each.collection], each.field)
+            kind, collection = database.columns, self._collections[each.collection]
+            column = kind.of(collection, each.field)
             where = (
                 f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
             )
@@ -490,8 +494,17 @@ class Store(ABC):
             if each.owners is not None:
                 condition, values[f"owners{n}"] = database.columns.owner_condition(each.owners, f"owners{n}")
                 where += f" AND {condition}"
-            order = f"+{POSITION}" if each.in_order else "id DESC"  # "+": not by the index of all items
-            terms = {"where": where, "order": order, "most": each.most}
+            # "+": not by the index of all items
+            order, source = f"+{POSITION}" if each.in_order else "id DESC", "items WHERE {}"
+            if each.filters or each.sort:
+                query, prefix = kind.exact(collection, Query(each.filters)), f"r{n}_"
+                where += f" AND {conditions(collection, query, kind, Plan(frozenset()), prefix)}"
+                values |= parameters(collection, query, kind, prefix)
+            if each.sort:
+                keys = [(kind.of(collection, key.field).order, key.descending) for key in order_of(each.query)]
+                order = ", ".join(f"{key}{' DESC' * is_down}" for key, is_down in keys)
+                source = kind.apart
+            terms = {"source": source.format(where), "order": order, "most": each.most}
             parts.append(column.of_each.format(number=n, values=given(f"values{n}"), **terms))
             if each.field != "id":  # by which an item shows its revision itself
                 name, own = literal(each.collection), collection.revision

@@ -372,9 +372,10 @@ class Page(NamedTuple):
 
 
 class Related(NamedTuple):
-    """Records to be found by values of a field: of each value at most `most`.
+    """Records to be found by values of a field: of each value at most `most`, of those that satisfy the `filters`.
 
-    They are those with the highest ids, the highest first, or `in_order` those that were stored first.
+    They are the first in the order `sort`; without one those with the highest ids, the highest first, or `in_order`
+    those that were stored first.
     """
 
     collection: str
@@ -383,11 +384,14 @@ class Related(NamedTuple):
     most: int
     owners: tuple[str, ...] | None = None
     in_order: bool = False
+    filters: tuple[Filter, ...] = ()
+    sort: tuple[Sort, ...] = ()
 
     @property
     def query(self) -> Query:
         """The query by one of the values."""
-        return Query((Filter(self.field, Op.EQ, ""),), limit=self.most, owners=self.owners)
+        filters = (Filter(self.field, Op.EQ, ""), *self.filters)
+        return Query(filters, sort=self.sort, limit=self.most, owners=self.owners)
 
 
 class StoredResponse(NamedTuple):

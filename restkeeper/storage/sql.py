@@ -293,8 +293,8 @@ class Column(Joins):
     whether it is in one, and `is_unique` whether it is alone in a unique one.
     `parameter` is how the database writes a parameter, `unindexed` a condition that fits no index, and `one_of` a list
     of texts. `lowest` are the sort keys of null: below every value of a kind. `of_each` selects what one part of
-    `Related` finds: its number, a value, and the record. `sum` is the exact sum of a `number`, and `compared` how it
-    is compared.
+    `Related` finds: its number, a value, and the record; `apart` is where its items are found before they are sorted.
+    `sum` is the exact sum of a `number`, and `compared` how it is compared.
     """
 
     field: Field
@@ -308,6 +308,7 @@ class Column(Joins):
     unindexed: ClassVar[str]
     one_of: ClassVar[str]
     of_each: ClassVar[str]
+    apart: ClassVar[str]
     lowest: ClassVar[Mapping[Kind, str]]
     sum: ClassVar[str] = "sum({})"
     compared: ClassVar[str] = "{}"

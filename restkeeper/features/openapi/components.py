@@ -14,6 +14,7 @@ from restkeeper.resources.queries import (
     GROUPS,
     MAX_VALUES,
     MOST_AGGREGATED,
+    MOST_CHOSEN,
     MOST_COUNTED,
     MOST_EMBEDDED,
     MOST_NAMES,
@@ -62,6 +63,7 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
         "Count": "count" in reserved,
         "Embed": items.relations_for(EVERYBODY),
     }
+    spec.groups[f"{kind}Embed"] = [f"{kind}Embed", *_options(spec, items)]
     spec.groups |= {f"{kind}{name}": [] for name, is_present in present.items() if not is_present}
     if items.page_limit == spec.config.page_limit:
         spec.groups[f"{kind}Limit"] = ["Limit"]
@@ -283,6 +285,19 @@ def _joined(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
         what = f"have an item in {name} with this" if hop.many else f"refer to an item in {name} with this"
         about = filled(spec.common["collection"]["Joined"], what=what)
         yield parameter(f"by_{name.replace('.', '_')}", CLOSED | {"patternProperties": parts}, about)
+
+
+def _options(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
+    """The parameters about what is embedded."""
+    about = spec.common["collection"]["Where"]
+    for name, each in items.relations_for(EVERYBODY).items():
+        kind = each.to.resource.kind
+        yield parameter(f"fields[{name}]", several(spec.schema(f"{kind}Field")))
+        if each.is_back:
+            limit = {"type": "integer", "minimum": 1, "maximum": MOST_CHOSEN, "default": each.to.resource.embed_limit}
+            yield parameter(f"limit[{name}]", limit)
+            yield parameter(f"sort[{name}]", several(spec.schema(f"{kind}SortKey")))
+            yield parameter(f"where[{name}]", {"type": "string"}, about)
 
 
 def _in_brackets(operators: tuple[Op, ...]) -> str:

@@ -50,7 +50,7 @@ _TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts
 _OF_EACH = """\
 SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed
 FROM unnest({values}::text[]) AS each(value)
-CROSS JOIN LATERAL (SELECT * FROM items WHERE {where} ORDER BY {order} LIMIT {most}) AS found"""
+CROSS JOIN LATERAL (SELECT * FROM {source} ORDER BY {order} LIMIT {most}) AS found"""
 
 # A body in which all texts are folded, but for ASCII letters.
 _FOLDED = "(body::jsonb || coalesce(folded, '{}'))"
@@ -108,6 +108,7 @@ class PostgresColumn(Column):
     gathered = "ARRAY({})"
     outer_id = "items.id"
     of_each = _OF_EACH
+    apart = "(SELECT * FROM items WHERE {} OFFSET 0) AS items"
     lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
 
     @property

@@ -48,7 +48,7 @@ FROM (
     SELECT each.value AS given, found.value AS selected
     FROM json_each({{values}}) AS each CROSS JOIN json_each((
         SELECT json_group_array(selected) FROM (
-            SELECT rowid AS selected FROM items WHERE {{where}} ORDER BY {{order}} LIMIT {{most}}
+            SELECT _position AS selected FROM {{source}} ORDER BY {{order}} LIMIT {{most}}
         )
     )) AS found
 ) CROSS JOIN items ON items.rowid = selected"""  # noqa: S608 - constant columns
@@ -91,6 +91,7 @@ class SqliteColumn(Column):
     gathered = "(SELECT json_group_array(value) FROM ({}))"
     outer_id = "+items.id"  # without its affinity, with which no index of an expression fits
     of_each = _OF_EACH
+    apart = "(SELECT * FROM items WHERE {} LIMIT -1 OFFSET 0) AS items"
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}
     sum = "exact_sum({})"
     compared = "CAST({} AS NUMERIC)"

@@ -358,6 +358,24 @@ def test_a_list_changes_with_the_other_collection(client: FlaskClient) -> None:
     assert found["id"] == order
 
 
+def test_filters_hold_for_different_items_unless_they_are_in_one_and(client: FlaskClient) -> None:
+    """Where an alternative is alone, or a denial denied, it is still another filter than those beside it."""
+    brand = client.post("/brands", json={"title": "One"}, headers=ADMIN).json["id"]
+    for name, status in (("Chair", "draft"), ("Desk", "active")):
+        product = client.post("/products", json={"name": name, "brand": brand}, headers=ADMIN).json["id"]
+        client.patch(f"/products/{product}", json={"status": status}, headers=ADMIN)
+    chair, active = "products.brand.name=Chair", "products.brand.status=active"
+    expected = {
+        f"{chair}&{active}": [],
+        f"or=(and({chair},{active}))": [],
+        f"{chair}&or=({active})": [brand],
+        f"or=({chair})&or=({active})": [brand],
+        f"not=(not({chair}),not({active}))": [brand],
+    }
+    found = {query: client.get(f"/brands?{query}", headers=ADMIN).json for query in expected}
+    assert {query: [each["id"] for each in items] for query, items in found.items()} == expected
+
+
 def test_functions_and_views_have_the_same_filters(client: FlaskClient) -> None:
     """Of a function, others wait for what it reads: each hop needs an index."""
     application = client.application

@@ -332,8 +332,7 @@ class Reader:
 
 def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     """The filters of all parameters that are not reserved. Beyond the limit the rest is ignored."""
-    found: list[Filter] = []
-    values = 0
+    found, grouped, values = list[Filter](), list[Filter](), 0
     reserved = queryable.reserved
     names = [name for name in reader.args if name in GROUPS or not (name in reserved or queryable.ignores(name))]
     names = [name for name in names if not _is_option(name)]
@@ -346,22 +345,24 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
             reader.fault(name, f"is one value too many: all filters of a list together take {MAX_VALUES}")
             break
         if not is_group:
-            found += _filter(reader, name, texts, queryable, group=len(found) + 1)
+            found += _filter(reader, name, texts, queryable, group=len(found + grouped) + 1)
         for text in texts if is_group else ():
-            found = _numbered(_group(reader, name, text_of(text), queryable), found)
-        if max(count, len(found)) > MAX_FILTERS:
+            grouped += _numbered(_group(reader, name, text_of(text), queryable), len(found + grouped))
+        if max(count, len(found + grouped)) > MAX_FILTERS:
             reader.fault(name, f"is one filter too many: a list takes {MAX_FILTERS}")
             break
-    found = _merged(found)
+    found = [*_merged(found), *grouped]
     if sum(each.join is not None for each in found) > MOST_JOINED:
         reader.fault(names[-1], f"is one too many: a list takes {MOST_JOINED} filters by what is in other collections")
     return tuple(found)
 
 
-def _numbered(clauses: Iterable[tuple[Filter, ...]], found: list[Filter]) -> list[Filter]:
-    """Some filters, and clauses that all hold: of several filters in one, one is enough."""
+def _numbered(clauses: Iterable[tuple[Filter, ...]], before: int = 0) -> list[Filter]:
+    """The filters of clauses that all hold; of several in one, one is enough. So many filters have numbers `before`."""
+    found = list[Filter]()
     for clause in clauses:
-        found = [*found, *(each._replace(group=len(found) + 1 if len(clause) > 1 else 0) for each in clause)]
+        group = before + len(found) + 1 if len(clause) > 1 else 0
+        found += [each._replace(group=group) for each in clause]
     return found
 
 
@@ -776,7 +777,7 @@ def _option(reader: Reader, parameter: str, embedding: Embedding, hop: Hop) -> E
         return embedding._replace(sort=sort, others=others)
     else:
         text = reader.one(parameter, str, "()")
-        filters = _numbered(_group(reader, parameter, text, to, kind="and"), [])
+        filters = _numbered(_group(reader, parameter, text, to, kind="and"))
         return embedding._replace(filters=tuple(filters), others=(*embedding.others, ("or", f"(and{text})")))
     return embedding
 

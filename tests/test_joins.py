@@ -376,6 +376,28 @@ def test_filters_hold_for_different_items_unless_they_are_in_one_and(client: Fla
     assert {query: [each["id"] for each in items] for query, items in found.items()} == expected
 
 
+def test_a_client_that_asks_again_is_told_of_the_next_page(client: FlaskClient) -> None:
+    """Although the items on its own page are the same: of a list that other collections or other owners change."""
+    made = make_key(client, "orders:read", "orders:write")
+    for headers, query in ((ADMIN, "after.remark=first"), ({"X-API-Key": made["secret"]}, "amount=5")):
+
+        def create(of: dict[str, str] = headers, **body: Any) -> Any:
+            return client.post("/orders", json={"amount": 5, **body}, headers=of).json["id"]
+
+        first = create(remark="first", amount=0)
+        for _ in range(4):
+            create(after=first)
+        address = client.get(f"/orders?limit=2&{query}", headers=headers).headers["Link"]
+        address = next(each for each in address.split(", ") if "next" in each)[1:].partition(">")[0]
+        page = client.get(address, headers=headers)
+        again = {**headers, "If-None-Match": page.headers["ETag"]}
+        assert client.get(address, headers=again).status_code == 304
+        assert "next" not in page.headers["Link"]
+        create(after=first)
+        changed = client.get(address, headers=again)
+        assert (changed.json, 'rel="next"' in changed.headers["Link"]) == (page.json, True)
+
+
 def test_functions_and_views_have_the_same_filters(client: FlaskClient) -> None:
     """Of a function, others wait for what it reads: each hop needs an index."""
     application = client.application

@@ -321,7 +321,8 @@ def _index(collection: Collection, index: Index) -> tuple[str, bool, str]:
     indexed, suffix = columns[0], BETWEEN_FIELDS.join(index.fields)
     where = f"collection = {literal(collection.name)}"
     if indexed.field.is_many:
-        return suffix, False, f"USING gin (({indexed.values}) jsonb_path_ops) WHERE {where}"
+        # Without a list of new entries, which each search reads to its end, and for which plans avoid the index.
+        return suffix, False, f"USING gin (({indexed.values}) jsonb_path_ops) WITH (fastupdate = off) WHERE {where}"
     if not index.unique:
         return suffix, False, f"({', '.join(column.order for column in columns)}, id) WHERE {where}"
     where += f" AND {indexed.value} IS NOT NULL" if indexed.field.nullable and len(columns) == 1 else ""

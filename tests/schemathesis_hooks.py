@@ -88,6 +88,8 @@ def _mend_query(query: dict[str, Any]) -> None:
     grouped = [name for name in GROUPED if name in query]
     for name in ("limit", "offset", "sort", "fields", "embed", "cursor") if grouped else ():  # groups have no pages
         query.pop(name, None)
+    if not {"embed", "timezone", *grouped}.isdisjoint(query):  # CSV has the fields of items
+        query.pop("export", None)
     if "timezone" in query:
         query["timezone"] = "Europe/Berlin"
         query["count"] = "month(created_at)"

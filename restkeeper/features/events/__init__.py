@@ -339,7 +339,7 @@ class EventHandlers:
         reader, seen = Reader(arguments()), request.headers.get("Last-Event-ID")
         reader.only([each.name for each in FEED_PARAMETERS], "the feed")
         params = _FeedRequest(
-            reader.value("Last-Event-ID", _cursor, seen, "") if seen else reader.one("after", _cursor, ""),
+            reader.one("after", _cursor, "") if seen is None else reader.value("Last-Event-ID", _cursor, seen, ""),
             reader.several("type", one_of(self._types), len(self._types)) or ("*",),
             reader.several("collection", one_of(self._known), len(self._known)),
             reader.one("item", _item_id, None),

@@ -67,7 +67,8 @@ def fill(store: Store) -> None:
     orders = [
         record(
             *(f"o{n:04}",),
-            **{"buyer": f"p{n % 400:03}", "gifts": [f"p{n % 40:03}"], "seen": [f"p{n * k % 400:03}" for k in range(20)]},
+            **{"buyer": f"p{n % 400:03}", "gifts": [f"p{n % 40:03}"]},
+            **{"seen": [f"p{n * k % 400:03}" for k in range(20)]},
             **{"status": each, "total": n, "code": f"c{n % 9}"},
         )
         for n, each in enumerate(states)

@@ -1,6 +1,7 @@
 """Changes of items: the unit in which a call makes them, and the hooks by which features take part.
 
-The defaults of the hooks are those of a service without features.
+`app.py` sets `check`, `check_body`, `before_write` and `after_write` of the hooks, with the references and functions of
+the service; `service.py` sets `items`, `large`, `clock` and `limits`, and features the others.
 """
 
 import time
@@ -99,7 +100,7 @@ class Change(NamedTuple):
 class IdempotencyRecord:
     """What is stored of a request that is done once: of this one, which has no key, nothing.
 
-    `render` makes the response of an answer.
+    `render` makes the response of an answer: in the transaction, and again for each attempt.
     """
 
     def __init__(self, render: Callable[[Answer], Any]) -> None:
@@ -110,7 +111,10 @@ class IdempotencyRecord:
         return None
 
     def claim(self, transaction: Transaction) -> None:
-        """Let repetitions of the request wait for this transaction, which will `save` a response. Raises as `save`."""
+        """Let repetitions of the request wait for this transaction, which will `save` a response. Raises as `save`.
+
+        A store can send the claim together with the next statements.
+        """
 
     def save(self, transaction: Transaction, answer: Answer) -> Any:
         """Store the response in the transaction of the change, and return it.

@@ -150,8 +150,8 @@ class Items:
             members.pop(owner_field, None)
         with self._whole():
             id = stored.new_id(self.unit.hooks.new_id)
-            write = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.hooks.limits, owner=owner)
-            record = accepted_record(self, self.functions[-1], stored, write, members)
+            make = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.hooks.limits, owner=owner)
+            record = accepted_record(self, self.functions[-1], stored, make, members)
             (record,) = self.unit.numbered(stored, [record], [sent_id])
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
@@ -388,8 +388,8 @@ def run_before(unit: Unit, change: Change, limits: ItemLimits) -> Change:
             invoke(items, function, None, present, items, target=(stored.name, change.record.id))
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
             create = partial(stored.restore, id=after.id, owner=after.owner)
-            write = partial(stored.revise, before) if before else create
-            record = accepted_record(items, function, stored, partial(write, now=change.at, limits=limits), item)
+            make = partial(stored.revise, before) if before else create
+            record = accepted_record(items, function, stored, partial(make, now=change.at, limits=limits), item)
             if before and record is before and after.removed != before.removed:  # which older versions show
                 record = stored.touched(before, now=change.at)
             after = record if record is before else record._replace(removed=after.removed)
@@ -482,9 +482,9 @@ def changed_record(
     item = changed_item(items, function, stored, before, *more)
     if item is None:
         return before
-    write = partial(stored.revise, before, now=items.unit.now(), limits=items.unit.hooks.limits)
+    make = partial(stored.revise, before, now=items.unit.now(), limits=items.unit.hooks.limits)
     with as_conflict(stored.name):
-        return accepted_record(items, [function, *items.functions][-1], stored, write, item, before)
+        return accepted_record(items, [function, *items.functions][-1], stored, make, item, before)
 
 
 def _require_owner(function: Callable[..., Any], owner: Any) -> None:
@@ -499,11 +499,11 @@ def accepted_record(
     items: Items,
     function: Callable[..., Any],
     stored: StoredView,
-    write: Callable[[JsonObject], Record],
+    make: Callable[[JsonObject], Record],
     item: JsonObject,
     former: Record | None = None,
 ) -> Record:
-    """What `write` makes of an item that a function of the service has set.
+    """What `make` returns for an item that a function of the service has set.
 
     Raises ValueError with the function, fields and values if the schema refuses them: it is no fault of the caller.
     Values of private fields are left out: the error is for the log.
@@ -511,12 +511,12 @@ def accepted_record(
     """
     try:
         exactjson.require_numbers(item)
-        return write(item)
+        return make(item)
     except (ValidationFailed, exactjson.EncodeError, RecursionError) as error:  # the last one: it contains itself
         wrong, failure = _refused(stored, error, item), error
     if former is not None:
         try:
-            write(had := without_server_fields(stored, item_of(stored, former)))
+            make(had := without_server_fields(stored, item_of(stored, former)))
         except ValidationFailed as error:
             known = _refused(stored, error, had)
             wrong = {detail: shown for detail, shown in wrong.items() if detail not in known}

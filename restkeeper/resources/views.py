@@ -132,7 +132,7 @@ class View(Protocol):
     def restore(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
-        """An exported item: the server's fields are those in `sent`, and new ones where they are missing.
+        """An item whose server's fields can be in `sent`, else they are new: exported, or made by a function.
 
         The owner is that in `sent`, or else `owner`. Raises as `create`.
         """

@@ -288,6 +288,7 @@ class Commands(Execution):
         return self._answer(self._new) if is_known else None
 
     def do(self, unit: CommandUnit) -> Answer:
+        """See `Execution`. New items that `load` has made are created together; else each command is done in turn."""
         if not self._new:
             answers, left = list[Answer](), self._to.served.config.page_bytes
             for command in in_turns(self._commands, self._clock, unit.transaction.turn_seconds):

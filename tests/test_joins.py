@@ -1,6 +1,7 @@
 """Filters by what is in other collections: as a plain model in Python finds it, and as far as the caller may see it."""
 
 import random
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -586,3 +587,63 @@ def test_wrong_parameters_of_embedded_lists(client: FlaskClient) -> None:
     with mock.patch.object(embedding, "MOST_CHOSEN", 5):
         assert "would add more than 5 items here" in faults(client, "/products?embed=parts&limit[parts]=9")
         assert len(client.get("/products?embed=parts", headers=ADMIN).json) == 14
+
+
+ORDERED = {  # what a list can be sorted by, in the collection that a name leads to
+    "people": ["manager.name", "manager.age", "manager.id"],
+    "products": ["brand.title", "brand.id", "brand.created_at"],
+    "parts": ["product.price", "product.weight", "product.name", "product.is_new"],
+    "orders": ["after.amount", "after.remark"],
+    "jobs": ["product.price", "owner.age", "owner.name", "product.seen_at"],
+}
+
+
+def test_an_order_leads_to_related_items(client: FlaskClient) -> None:
+    """Each item is there once, page by page in both directions, and null where there is none, for each caller."""
+    made = make_key(client, *READERS)
+    owner = f"key:{made['id']}"
+    world, chance = World(client, owner), random.Random(8)  # noqa: S311
+    for number in range(60):
+        headers, sees = (ADMIN, None) if number % 3 else ({"X-API-Key": made["secret"]}, owner)
+        of = chance.choice([*ORDERED])
+        path, is_down = chance.choice(ORDERED[of]), chance.random() < 0.5
+        name, _, field = path.partition(".")
+
+        def place(item: Item, of: str = of, name: str = name, field: str = field, sees: str | None = sees) -> Any:
+            values = [each[field] for each in world.joined(of, name, item, sees)]
+            value = values[0] if values else None
+            known = [each[field] for each in world.items[HOPS[of][name].to] if each[field] is not None]
+            lowest = "" if isinstance(known[0], str) else -1
+            return lowest if value is None else value, world.key(of, item)
+
+        filters = chance.choice(["", "&version=1", f"&{name}.version=1"])
+        seen = [each for each in world.seen(of, sees) if name not in filters or world.joined(of, name, each, sees)]
+        expected = [each["id"] for each in sorted(seen, key=place, reverse=is_down)]
+        address = f"/{of}?limit=4&sort={'-' * is_down}{path}{filters}"
+        found, last = list[Any](), ""
+        while address:
+            response = client.get(address, headers=headers)
+            assert response.status_code == 200, response.json
+            found += [each["id"] for each in response.json]
+            links = dict(re.findall(r'<([^>]*)>; rel="(\w+)"', response.headers["Link"]))
+            named = {rel: target for target, rel in links.items()}
+            last, address = named.get("last", last), named.get("next", "")
+        assert found == expected, (of, path, is_down, filters)
+        end = client.get(last, headers=headers).json
+        assert [each["id"] for each in end] == expected[-4:]
+
+
+def test_wrong_orders_by_related_items(client: FlaskClient, tmp_path: Path) -> None:
+    clerk = key(client, "products:read", "orders:read")
+    assert client.get("/products?sort=brand.title", headers=clerk).status_code == 403
+    assert faults(client, "/products?sort=parts.name").startswith("cannot be 'parts.name': an item can have several")
+    assert faults(client, "/orders?sort=-lines.product.name").startswith("cannot be 'lines.product.name': an item")
+    assert faults(client, "/orders?sort=after.secret", clerk).startswith(
+        "cannot be 'after.secret'; there are: after.id"
+    )
+    assert faults(client, "/products?sort=brand.title,-brand.title") == "names a field twice"
+    ids: list[Any] = [1, "x", "0000000000000001", 2]
+    posts = [{"id": id, "rank": rank} for id, rank in zip(ids, [3, 1, 2, 0], strict=True)]
+    notes = [{"id": n, "postId": id} for n, id in enumerate([1, "1", "x", "0000000000000001", None, 9])]
+    file = client_of(tmp_path, {"posts": posts, "notes": notes})
+    assert [each["id"] for each in file.get("/notes?sort=post.rank").json] == [4, 5, 2, 3, 0, 1]

@@ -31,7 +31,7 @@ def test_two_worlds_are_alike(examined: str) -> None:
 @pytest.mark.parametrize(
     ("scope", "number"),
     [
-        ("orders:secrets", 400),
+        ("orders:secrets", 500),
         pytest.param("orders:all", 250, marks=pytest.mark.matrix),
         pytest.param("notes:all", 600, marks=pytest.mark.matrix),
     ],

@@ -124,6 +124,17 @@ class Steps(Script):
                 "/people?jobs.grade=1",
             ),
             *(
+                "/orders?sort=-after.amount",
+                "/orders?sort=after.remark&limit=2",
+                "/orders?sort=after.secret",
+                "/jobs?sort=owner.name&limit=3",
+                "/products?fields=name,orders.amount",
+                "/products?fields=name,orders.secret",
+                "/orders?fields=remark,after.remark",
+                "/products?embed=orders&sort[orders]=-amount&limit[orders]=2&where[orders]=(amount[gt]=0)",
+                "/products?embed=orders&where[orders]=(secret[starts]=Lamp)",
+            ),
+            *(
                 "/orders?aggregate[sum]=amount",
                 "/notes?count=owner,text&aggregate[max]=text",
                 "/orders?aggregate[max]=secret",

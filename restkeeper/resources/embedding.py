@@ -145,7 +145,11 @@ def _hop(items: Embeddable, relation: Relation, caller: Caller) -> Hop:
 
     kind = field.stored.queryable.fields[relation.path]
     many = relation.is_back or (kind.is_many and kind.kind is not Kind.JSON) or "." in relation.path
-    return Hop(view.queryable, "id" if relation.is_back else relation.field, many, join)
+
+    def stored(field: str) -> str:
+        return view.query(Query(sort=(Sort(field),))).sort[0].field
+
+    return Hop(view.queryable, "id" if relation.is_back else relation.field, many, join, stored)
 
 
 def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:

@@ -305,7 +305,7 @@ class Items:
 
     def _log_slow(self, collection: str, query: Query, seconds: float) -> None:
         """Log a search that took long, unless there was a line about one of its form."""
-        form = " ".join([*(f"{f.field}[{f.op}]" for f in query.filters), *(f"sort={key.field}" for key in query.sort)])
+        form = " ".join([*(f"{f.field}[{f.op}]" for f in query.filters), *(f"sort={key.name}" for key in query.sort)])
         if not is_due((collection, form)):
             return
         wanted = self._transaction.wanted_indexes(collection, query)

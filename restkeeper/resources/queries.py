@@ -96,13 +96,14 @@ class Hop:
     """Where a name before a dot leads: to items in another collection, of which queries can use what is `queryable`.
 
     The `field` is the reference to them, or the id that they refer to. One item can have `many` of them. `join` returns
-    what some filters select of them; it raises Forbidden.
+    what some filters select of them; it raises Forbidden. `stored` is the stored name of one of their fields.
     """
 
     queryable: "Queryable"
     field: str
     many: bool
     join: Callable[[tuple[Filter, ...]], SemiJoin]
+    stored: Callable[[str], str]
 
     @property
     def is_back(self) -> bool:
@@ -649,12 +650,27 @@ def _no_search(text: str) -> tuple[str, ...]:
 
 def _sort(text: str, queryable: Queryable) -> tuple[Sort, ...]:
     keys = [Sort(name.removeprefix("-"), name.startswith("-")) for name in text.split(",")]
-    for key in keys:
-        if not _is_undeclared(key.field, queryable):
-            _require_known(key.field, queryable.sortable, queryable, ", each also with - before it")
-    if len({key.field for key in keys}) < len(keys):
+    keys = [_sort_key(key, queryable) for key in keys]
+    if len({key.name for key in keys}) < len(keys):
         raise ValueError("names a field twice")
     return tuple(keys)
+
+
+def _sort_key(key: Sort, queryable: Queryable) -> Sort:
+    """A sort key, which can lead to the item that an item refers to. Raises Forbidden."""
+    name, path = queryable.hop(key.field)
+    more = ", each also with - before it"
+    if not path:
+        if not _is_undeclared(key.field, queryable):
+            _require_known(key.field, queryable.sortable, queryable, more)
+        return key
+    hop = queryable.hops()[name]
+    if hop.many:
+        raise ValueError(f"cannot be {key.field!r}: an item can have several {name}")
+    if not _is_undeclared(path, hop.queryable) and path not in hop.queryable.sortable:
+        names = ", ".join(f"{name}.{each}" for each in hop.queryable.sortable)
+        raise ValueError(f"cannot be {shortened(key.field)!r}; there are: {names}{more}")
+    return Sort(hop.field, key.descending, hop.join(()), hop.stored(path))
 
 
 def _groups(reader: Reader, queryable: Queryable) -> Groups | None:

@@ -264,10 +264,20 @@ class SemiJoin:
 
 
 class Sort(NamedTuple):
-    """One sort key. Null sorts as the lowest value of its kind, which for a text is the empty text."""
+    """One sort key. Null sorts as the lowest value of its kind, which for a text is the empty text.
+
+    With a `join` it is the field `by` of the item that `field` refers to, if it is one of these; else it is null.
+    """
 
     field: str
     descending: bool = False
+    join: SemiJoin | None = None
+    by: str = ""
+
+    @property
+    def name(self) -> str:
+        """The field, or what no field is called."""
+        return f"{self.field}>{self.by}" if self.join else self.field
 
 
 class GroupBy(NamedTuple):
@@ -344,8 +354,9 @@ class Query(NamedTuple):
 
     @property
     def joins(self) -> list[SemiJoin]:
-        """What its filters need of other collections."""
-        return [each.join for each in self.filters if each.join]
+        """What its filters and its order need of other collections."""
+        found = (*(each.join for each in self.filters), *(each.join for each in self.sort))
+        return [each for each in found if each]
 
 
 ALL = Query()

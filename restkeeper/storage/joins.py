@@ -29,6 +29,11 @@ class Joins(ABC):
     @abstractmethod
     def condition(self, filter: Filter, given: str) -> str: ...
 
+    @property
+    @abstractmethod
+    def outer_value(self) -> str:
+        """The value of a reference in the item around a statement: a text, or a number where ids are numbers."""
+
     @staticmethod
     @abstractmethod
     def number_of(id: str) -> str:
@@ -67,6 +72,19 @@ class Joins(ABC):
         has_one = reference.has_one(reference.values_of(self.outer_id, join.id_types))
         # PostgreSQL would join all at once, by estimates that no statistics support: OFFSET keeps it from that.
         return f"EXISTS (SELECT 1 FROM items AS other WHERE {where} AND {has_one} LIMIT 1 OFFSET 0)"  # noqa: S608 - declared names only
+
+    def referred(self, join: SemiJoin, prefix: str, conditions: Callable[..., str]) -> tuple[str, str]:
+        """What is before an expression of the item that this refers to, and after it, in a statement of the item."""
+        where = conditions(join.collection, join.query, type(self), Plan(frozenset()), prefix)
+        id = self.outer_value
+        if join.id_types == {int}:
+            id = self.id_of(id)
+        elif int in join.id_types:  # of a file: see `values_of`
+            number, marked = f"CAST({id} AS integer)", self.number_of(f"ltrim({id}, '~')")
+            text = f"CASE WHEN {marked} IS NULL THEN {id} ELSE '~' || {id} END"
+            is_number = f"CAST({number} AS text) = CAST({id} AS text) AND {number} >= 0"
+            id = f"CASE WHEN {is_number} THEN {self.id_of(number)} ELSE {text} END"
+        return "(SELECT ", f" FROM items AS other WHERE {where} AND id = {id})"
 
     def values_of(self, id: str, types: frozenset[type]) -> list[str]:
         """Its values that refer to the item with an id, as expressions.

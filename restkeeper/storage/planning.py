@@ -81,6 +81,9 @@ def with_few(database: Database, query: Query, items: Callable[[], int]) -> Quer
         few = _count(database, join.collection, join.query, plan, most + 1) <= most
         return each._replace(join=replace(join, few=few))
 
+    for key in query.sort:
+        if key.join:
+            state_of(database, key.join.collection)
     return query._replace(filters=tuple(map(chosen, query.filters))) if query.joins else query
 
 

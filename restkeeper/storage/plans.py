@@ -108,7 +108,8 @@ def wanted_indexes(collection: Collection, query: Query) -> list[Index]:
     """See `base.Transaction`: of the fields that have one value, then one that has a range, or else the order."""
     filters = [each for _, each in _required(query) if each.field != "id" and collection.field(each.field).sortable]
     equal = dict.fromkeys(each.field for each in filters if each.op in (Op.EQ, Op.IN) or _is_null(each))
-    last = dict.fromkeys(each.field for each in filters if each.op in _RANGES) or dict.fromkeys(_order(query)[:1])
+    order = [key.field for key in query.sort[:1] if not key.join and key.field != "id"]
+    last = dict.fromkeys(each.field for each in filters if each.op in _RANGES) or dict.fromkeys(order)
     fields = [(*equal, field) for field in last if field not in equal] or ([(*equal,)] if equal else [])
     existing = {index.fields for index in collection.indexes if not index.unique}
     return [Index(*each) for each in fields if each not in existing and len(each) <= MOST_INDEXED]
@@ -125,4 +126,4 @@ def _is_null(filter: Filter) -> bool:
 
 def _order(query: Query) -> tuple[str, ...]:
     """The fields by which a query is sorted, without the id."""
-    return tuple(key.field for key in query.sort if key.field != "id")
+    return tuple(key.name for key in query.sort if key.name != "id")

@@ -33,6 +33,7 @@ from restkeeper.storage.interface import (
     Page,
     Query,
     Scalar,
+    SemiJoin,
     Sort,
 )
 from restkeeper.storage.joins import Joins
@@ -197,7 +198,7 @@ def change_token(epoch: str, changes: int | None) -> str:
 
 def is_sorted(collection: Collection, query: Query) -> bool:
     """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
-    order = query.sort[0].field if query.sort else "id"
+    order = query.sort[0].name if query.sort else "id"
     return len(query.owners or ()) > 1 or any(
         (each.op is not Op.EQ or each.negated or collection.field(each.field).is_many) and each.field != order
         for each in query.filters
@@ -211,6 +212,8 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
     """
     if not (query.narrows or query.sort or reads_all or query.groups):  # in order of id
         return query.offset > SKIPPED
+    if any(key.join for key in query.sort):
+        return True
     if any(is_search(each.collection, each.query, reads_all=not each.filters) for each in query.joins):
         return True  # no index has what is joined
     operators = {Op.NE if each.negated or each[1:3] == (Op.IS, False) else each.op for each in query.filters}
@@ -290,7 +293,8 @@ class Column(Joins):
     """A field of a collection, as expressions over a row of the table of items.
 
     `folds` says whether texts are compared without case, `is_indexed` whether an index begins with it, `is_part`
-    whether it is in one, and `is_unique` whether it is alone in a unique one.
+    whether it is in one, and `is_unique` whether it is alone in a unique one. What is `around` it selects it in another
+    item.
     `parameter` is how the database writes a parameter, `unindexed` a condition that fits no index, and `one_of` a list
     of texts. `lowest` are the sort keys of null: below every value of a kind. `of_each` selects what one part of
     `Related` finds: its number, a value, and the record; `apart` is where its items are found before they are sorted.
@@ -303,6 +307,7 @@ class Column(Joins):
     is_indexed: bool
     is_unique: bool
     is_part: bool
+    around: tuple[str, str] | None = None
 
     parameter: ClassVar[str]
     unindexed: ClassVar[str]
@@ -325,6 +330,22 @@ class Column(Joins):
             is_unique=any(index.unique and index.fields == (name,) for index in indexes),
             is_part=any(not index.unique for index in indexes),
         )
+
+    @classmethod
+    def by(cls, collection: Collection, key: Sort, number: int) -> Self:
+        """The column that the sort key with a number has, which can be one of the item that an item refers to."""
+        if not key.join:
+            return cls.of(collection, key.field)
+        around = cls.of(collection, key.field).referred(key.join, f"k{number}_", conditions)
+        return replace(cls.of(key.join.collection, key.by), around=around)
+
+    @property
+    def sorted(self) -> str:
+        """What an order has: `order`, or that of another item; null if there is none."""
+        if not self.around:
+            return self.order
+        before, behind = self.around
+        return f"coalesce({before}{self.order}{behind}, {self.lowest.get(self.field.kind, _EMPTY)})"
 
     @property
     def is_own(self) -> bool:
@@ -494,6 +515,8 @@ def parameters(collection: Collection, query: Query, kind: type[Column], prefix:
             values |= parameters(each.join.collection, each.join.query, kind, f"{prefix}f{n}_")
         else:
             values[f"{prefix}f{n}"] = kind.given(collection.field(each.field), each)
+    for n, key in enumerate(query.sort):
+        values |= parameters(key.join.collection, key.join.query, kind, f"{prefix}k{n}_") if key.join else {}
     if query.owners is not None:
         values[f"{prefix}owners"] = kind.owner_condition(query.owners, "owners")[1]
     values |= {f"s{n}": kind.text(text.casefold()) for n, text in enumerate(query.search)}
@@ -509,8 +532,8 @@ def require_revision(collection: Collection, revision: int | None) -> None:
 def order_of(query: Query) -> list[Sort]:
     """The sort keys, the id last; reversed for a backward query."""
     sort = (*query.sort, Sort("id", bool(query.sort) and query.sort[-1].descending))
-    sort = sort[: [key.field for key in sort].index("id") + 1]  # the id is unique
-    return [Sort(key.field, key.descending is not query.backward) for key in sort]
+    sort = sort[: [key.name for key in sort].index("id") + 1]  # the id is unique
+    return [key._replace(descending=key.descending is not query.backward) for key in sort]
 
 
 def outline(
@@ -522,18 +545,23 @@ def outline(
     """
     filters = tuple(_outlined(each, value) for each in query.filters)
     owners = None if query.owners is None else ("?",) * min(len(query.owners), 2)
+    sort = tuple(key._replace(join=key.join and _outlined_join(key.join, value)) for key in query.sort)
     return Query(
-        filters, ("?",) * len(query.search), query.sort, limit, offset, query.after and ("?",), query.backward, owners
+        filters, ("?",) * len(query.search), sort, limit, offset, query.after and ("?",), query.backward, owners
     )
 
 
 def _outlined(filter: Filter, value: Callable[[Filter], Scalar]) -> Filter:
     if filter.join:
-        inner = outline(filter.join.query, value)
-        return filter._replace(join=replace(filter.join, filters=inner.filters, owners=inner.owners))
+        return filter._replace(join=_outlined_join(filter.join, value))
     return filter._replace(
         value=filter.value if filter.op is Op.IS else (None,) if _has_null(filter) else value(filter)
     )
+
+
+def _outlined_join(join: SemiJoin, value: Callable[[Filter], Scalar]) -> SemiJoin:
+    inner = outline(join.query, value)
+    return replace(join, filters=inner.filters, owners=inner.owners)
 
 
 def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, kind: type[Column]) -> Page:

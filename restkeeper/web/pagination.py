@@ -37,7 +37,7 @@ def resolve(listing: ListRequest, query: Query, path: str, args: Arguments) -> Q
             raise ValueError
         backward, *after = orjson.loads(payload)
         # It may be no position in this order: a cursor has a checksum and no signature, so that a client can make one.
-        keys = [key.field for key in query.sort]
+        keys = [key.name for key in query.sort]
         width = keys.index("id") + 1 if "id" in keys else len(keys) + 1
         fits = len(after) in (0, width) and all(
             value is None or type(value) in (str, float) or (type(value) is int and -(2**63) <= value < 2**63)
@@ -125,7 +125,7 @@ def _bound(path: str, args: Arguments, listing: ListRequest) -> bytes:
 
     All names are those that callers know, so that a walk through an older version goes on when a field gets another.
     """
-    sort = [list(key) for key in listing.query.sort or listing.order]
+    sort = [(key.name, key.descending) for key in listing.query.sort or listing.order]
     pairs = sorted((name, value) for name in args if name not in _PAGING for value in args[name])
     bound = orjson.dumps([path, sort, pairs])
     return blake2b(bound, digest_size=16).digest()

@@ -163,7 +163,8 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
         patch = {name: spec.patch(part) for name, part in patch.items()}
     sortable = view.queryable.sortable
-    extensible = {"x-extensible": True} if view.queryable.is_open else {}
+    leads = any(not each.is_back for each in items.relations_for(EVERYBODY).values())
+    extensible = {"x-extensible": True} if view.queryable.is_open or leads else {}
     return {
         "": item,
         "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},

@@ -244,6 +244,15 @@ class PostgresColumn(Column):
             return [self.order], [value]
         return [self.folded if by_value else self.key], [value]
 
+    @property
+    def outer_value(self) -> str:
+        name = literal(self.field.name)
+        number = (
+            f"CASE WHEN jsonb_typeof(items.fields -> {name}) = 'number' THEN (items.fields ->> {name})::numeric END"
+        )
+        text = "items.owner" if self.field.is_owner else f"(items.fields ->> {name})"
+        return number if self.field.kind is Kind.INTEGER else text
+
     @staticmethod
     def number_of(id: str) -> str:
         return f"CASE WHEN {id} ~ '^([0-9]{{16}}|A[0-9]{{19}})$' THEN ltrim({id}, 'A')::numeric END"
@@ -406,13 +415,13 @@ def select_page(collection: Collection, query: Query, plan: Plan = ANY_PLAN) -> 
 def _page_statement(collection: Collection, query: Query, plan: Plan) -> str:
     keys = _sort_keys(collection, query.sort, query.backward)
     names = [f"k{n}" for n in range(len(keys) - 1)]
-    terms = "".join(f",\n            {column.order} AS {name}" for (column, _), name in zip(keys, names, strict=False))
+    terms = "".join(f",\n            {column.sorted} AS {name}" for (column, _), name in zip(keys, names, strict=False))
     order = ", ".join(
         f"{name}{' DESC' if descending else ''}" for (_, descending), name in zip(keys, [*names, "id"], strict=True)
     )
     where, source = conditions(collection, query, PostgresColumn, plan), "items"
     if not plan.is_ordered:  # all that it finds, before they are sorted: OFFSET keeps the index of the order out
-        source, where = f"(SELECT * FROM items WHERE {where} OFFSET 0) AS found", "true"  # noqa: S608 - declared names only
+        source, where = f"(SELECT * FROM items WHERE {where} OFFSET 0) AS items", "true"  # noqa: S608 - declared names only
     where += f" AND {_beyond(keys)}" if query.after else ""
     shown = "".join(f",\n        {name}" for name in names)
     limit = "ALL" if query.limit is None else query.limit + 1
@@ -463,13 +472,13 @@ FROM (
 def _sort_keys(collection: Collection, sort: tuple[Sort, ...], backward: bool) -> list[tuple[PostgresColumn, bool]]:
     """The columns of the order, the id last, and whether each is descending; reversed for a backward query."""
     order = order_of(Query(sort=sort, backward=backward))
-    return [(PostgresColumn.of(collection, each.field), each.descending) for each in order]
+    return [(PostgresColumn.by(collection, each, n), each.descending) for n, each in enumerate(order)]
 
 
 def _beyond(keys: list[tuple[PostgresColumn, bool]]) -> str:
     """The condition for rows after the position, whose values are the parameters a0, a1 …"""
     terms = [
-        (column.order, "<" if descending else ">", f"%(a{n})s::{column.type}")
+        (column.sorted, "<" if descending else ">", f"%(a{n})s::{column.type}")
         for n, (column, descending) in enumerate(keys)
     ]
     first, sign, position = terms[0]

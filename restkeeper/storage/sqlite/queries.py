@@ -220,6 +220,10 @@ class SqliteColumn(Column):
         has_text = "" if key == self.folded else f"{key} <> '' OR "  # as the index shows, without the item
         return f"({term} AND ({has_text}{self.value} IS NOT NULL))"
 
+    @property
+    def outer_value(self) -> str:
+        return "items.owner" if self.field.is_owner else f"json_extract(items.body, {self._path})"
+
     @staticmethod
     def number_of(id: str) -> str:
         is_small, is_large = (f"{each} NOT GLOB '*[^0-9]*'" for each in (id, f"substr({id}, 2)"))
@@ -298,9 +302,10 @@ def page_statements(collection: Collection, query: Query, plan: Plan = ANY_PLAN)
     and not for a comparison of row values.
     """
     plus = "" if plan.is_ordered else "+"
-    keys = [(f"{plus}{SqliteColumn.of(collection, each.field).key}", each.descending) for each in order_of(query)]
+    columns = [(SqliteColumn.by(collection, each, n), each) for n, each in enumerate(order_of(query))]
+    keys = [(f"{plus}{column.sorted}", each.descending) for column, each in columns]
     order = [f"{key} DESC" if descending else key for key, descending in keys]
-    sorted_by = [key.field for key in query.sort if key.field != "id"]
+    sorted_by = [key.name for key in query.sort if key.name != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
     has_index = not query.narrows and (not sorted_by or (len(query.sort) == 1 and sorted_by[0] in indexed))
     where = conditions(collection, query, SqliteColumn, plan)

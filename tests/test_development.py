@@ -139,7 +139,8 @@ def test_a_shell_has_items_each_call_a_transaction() -> None:
     with pytest.raises(ValueError, match=r"\.Items\.create: sets what products cannot store: name is required"):
         items.create("products", {"price": 1})
     assert service_of(app).store.last_event().endswith("_3")
-    assert dir(items) == sorted(["read", "find", "count", "create", "change", "delete", "transaction"])
+    names = ["read", "find", "count", "groups", "create", "upsert", "change", "delete", "transaction"]
+    assert dir(items) == sorted(names)
     with pytest.raises(AttributeError, match="items has no write; it has read, find, "):
         items.write()
     result = app.test_cli_runner().invoke(args=["--help"])

@@ -157,6 +157,7 @@ REFUSED = {
     "count=month(paid_at)&timezone=Mars/Base": "timezone must be the name of a time zone, such as Europe/Berlin",
     "count=month(paid_at)&timezone=CET": "timezone must be the name of a time zone, such as Europe/Berlin, or UTC",
     "count=month(due)&timezone=Europe/Berlin": "timezone goes with a part of a time, such as count=month(created_at)",
+    "aggregate[sum]=total&export=csv": "aggregate[sum] does not go with CSV",
     "timezone=UTC": "timezone goes with a part of a time, such as count=month(created_at)",
 }
 

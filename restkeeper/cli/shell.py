@@ -16,7 +16,7 @@ from restkeeper.mistakes import own_traceback
 from restkeeper.resources.functions import Items, current_items, invoke
 from restkeeper.service import Service, service_of
 
-METHODS = ("read", "find", "count", "create", "upsert", "change", "delete")  # of Items
+METHODS = ("read", "find", "count", "groups", "create", "upsert", "change", "delete")  # of Items
 
 
 class ShellItems:

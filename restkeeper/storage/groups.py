@@ -1,7 +1,9 @@
 """Groups of the items of a query: how many items each has, and sums, averages and extremes of their fields."""
 
+from collections.abc import Callable
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -18,20 +20,23 @@ _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.JSON)
 
 def groups_of(database: Database, collection: Collection, query: Query, most: int) -> list[Group]:
     """The groups of a query, at most so many, those with the most items first, and equal ones by their values."""
-    kind, groups = database.columns, query.groups or Groups()
+    kind, groups, inner = database.columns, query.groups or Groups(), dict[str, str]()
+
+    def name(expression: str) -> str:
+        """The name of an expression of the inner query, so that what is sorted by groups has no bodies."""
+        return inner.setdefault(expression, f"c{len(inner)}")
+
     columns = [kind.of(collection, each.field) for each in groups.aggregates]
-    selected = [_value(kind.of(collection, each.field), each) for each in groups.by]
-    parts = [_parts(column, each) for column, each in zip(columns, groups.aggregates, strict=True)]
-    aggregated = [part for each in parts for part in each]
-    statement = f"SELECT {', '.join([*selected, *aggregated])}{', ' * bool(selected or aggregated)}count(*) {{items}}"
-    if groups.by:
-        places = range(1, len(selected) + 1)
-        keys = (
-            f"{'' if each.part else f'min({kind.of(collection, each.field).key}), '}{n} NULLS FIRST"
-            for n, each in zip(places, groups.by, strict=True)
-        )
-        order = ", ".join([f"{len(selected) + len(aggregated) + 1} DESC", *keys])
-        statement += f" GROUP BY {', '.join(map(str, places))} ORDER BY {order} LIMIT {{most}}"
+    selected = [name(_value(kind.of(collection, each.field), each)) for each in groups.by]
+    parts = [_parts(column, each, name) for column, each in zip(columns, groups.aggregates, strict=True)]
+    order = ["count(*) DESC"]
+    for each, value in zip(groups.by, selected, strict=True):
+        order += [] if each.part else [f"min({name(kind.of(collection, each.field).key)})"]
+        order.append(f"{value} NULLS FIRST")
+    grouping = f" GROUP BY {', '.join(selected)} ORDER BY {', '.join(order)} LIMIT {{most}}" if selected else ""
+    chosen = f"SELECT {', '.join(f'{each} AS {name(each)}' for each in inner) or '1'} {{items}}{kind.as_it_is}"
+    outer = ", ".join([*selected, *chain.from_iterable(parts), "count(*)"])
+    statement = f"SELECT {outer} FROM ({chosen}) AS chosen{grouping}"  # noqa: S608 - declared names only
     found = []
     for row in rows_about(database, statement, collection, query, most):
         left = iter(row)
@@ -56,13 +61,14 @@ def _read(kind: Any, field: Field, by: GroupBy, value: Any) -> Any:
     return kind.plain(orjson.loads(value) if is_json else value)
 
 
-def _parts(column: Column, aggregate: Aggregate) -> list[str]:
-    """What is selected for an aggregate."""
+def _parts(column: Column, aggregate: Aggregate, name: Callable[[str], str]) -> list[str]:
+    """What is selected for an aggregate; `name` returns that of an expression."""
     if aggregate.function in ("sum", "avg"):
-        found = column.sum.format(column.number)
-        return [found] if aggregate.function == "sum" else [found, f"count({column.number})"]
-    values = [column.compared.format(column.number)] if column.field.kind in _NUMBERS else [column.value]
-    values += [column.written] if column.field.kind is Kind.JSON else []  # numbers are before texts
+        number = name(column.number)
+        return [column.sum.format(number), *([f"count({number})"] if aggregate.function == "avg" else [])]
+    is_number = column.field.kind in _NUMBERS
+    values = [column.compared.format(name(column.number)) if is_number else name(column.value)]
+    values += [name(column.written)] if column.field.kind is Kind.JSON else []  # numbers are before texts
     return [f"{aggregate.function}({each})" for each in values]
 
 

@@ -298,7 +298,8 @@ class Column(Joins):
     `parameter` is how the database writes a parameter, `unindexed` a condition that fits no index, and `one_of` a list
     of texts. `lowest` are the sort keys of null: below every value of a kind. `of_each` selects what one part of
     `Related` finds: its number, a value, and the record; `apart` is where its items are found before they are sorted.
-    `sum` is the exact sum of a `number`, and `compared` how it is compared.
+    `sum` is the exact sum of a `number`, and `compared` how it is compared. `as_it_is` ends a query inside another one
+    that is to be executed so.
     """
 
     field: Field
@@ -317,6 +318,7 @@ class Column(Joins):
     lowest: ClassVar[Mapping[Kind, str]]
     sum: ClassVar[str] = "sum({})"
     compared: ClassVar[str] = "{}"
+    as_it_is: ClassVar[str] = ""
 
     @classmethod
     def of(cls, collection: Collection, name: str) -> Self:

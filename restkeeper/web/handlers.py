@@ -48,7 +48,7 @@ from restkeeper.resources.writes import (
     owner_fault,
     require_new_owner,
 )
-from restkeeper.storage.interface import Filter, Op, Record, root_of
+from restkeeper.storage.interface import Filter, Groups, Op, Record, root_of
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply, address_of, headers_of
 from restkeeper.web.auth import needs
@@ -527,8 +527,10 @@ def _plain(answer: Answer) -> Reply:
 
 def _require_items(listing: ListRequest) -> None:
     """Raises InvalidQuery for a list that has more than the fields of items, or something else."""
+    by, aggregates = listing.query.groups or Groups()
+    grouped = "count" if by else f"aggregate[{aggregates[0].function}]" if aggregates else ""
     embed = "fields" if all(each.fields for each in listing.embed.values()) else "embed"  # which leads to other items
-    if wrong := "count" if listing.query.groups else embed if listing.embed else "":
+    if wrong := grouped or embed * bool(listing.embed):
         detail = "does not go with CSV, which has the fields of items"
         raise InvalidQuery(f"{wrong} {detail}", errors=[{"parameter": wrong, "detail": detail}])
 

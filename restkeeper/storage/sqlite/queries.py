@@ -56,6 +56,7 @@ FROM (
 LAST = "char(1114111)"  # the last character
 
 _DATE, _TIME = re.compile(DATE), re.compile(TIME)
+_add = EXACT.add
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
@@ -95,6 +96,7 @@ class SqliteColumn(Column):
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}
     sum = "exact_sum({})"
     compared = "CAST({} AS NUMERIC)"
+    as_it_is = " LIMIT -1"
 
     @property
     def value(self) -> str:
@@ -420,19 +422,17 @@ def is_inside(search: str, body: str) -> bool:
 class ExactSum:
     """The sum of numbers, integers or the texts of decimals, as a text; null without any (SQL: `exact_sum`)."""
 
-    def __init__(self) -> None:
-        self._sum: Decimal | None = None
+    sum = NOTHING = Decimal()
 
     def step(self, number: int | str | None) -> None:
-        if number is None:
-            return
-        try:
-            self._sum = EXACT.add(self._sum or 0, Decimal(number))
-        except ArithmeticError:  # a number of a file is too large for all
-            self._sum = Decimal("Infinity")
+        if number is not None:
+            try:
+                self.sum = _add(self.sum, Decimal(number))
+            except ArithmeticError:  # a number of a file is too large for all
+                self.sum = Decimal("Infinity")
 
     def finalize(self) -> str | None:
-        return None if self._sum is None else str(self._sum)
+        return None if self.sum is self.NOTHING else str(self.sum)
 
 
 def local_time(time: Any, zone: str) -> str | None:

@@ -486,7 +486,8 @@ def conditions(
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
     for n, each in enumerate(query.filters):
         column = kind.of(collection, each.field)
-        column = replace(column, is_unique=True) if best.is_unique and n in best.used else column
+        is_of_unique = best.is_unique and n in best.used and not column.is_own  # whose index has it as it is
+        column = replace(column, is_unique=True) if is_of_unique else column
         if each.join:
             condition = column.joined(each.join, f"{prefix}f{n}_", conditions)
         else:

@@ -57,6 +57,14 @@ def test_the_equality_with_the_fewest_items_is_used(open_one: Callable[..., Stor
         assert "items.things.name." in explained(store, Query(filters, sort=(Sort(field),), limit=20))
 
 
+def test_an_id_is_found_by_the_index_of_the_ids(open_one: Callable[..., Store]) -> None:
+    """Which is the primary key of both stores, that each names in its own way."""
+    store = open_one(Collection("things", FIELDS))
+    fill_with_rare(store)
+    plan = explained(store, Query((Filter("id", Op.EQ, "0007"), *OTHERS[0]), limit=20))
+    assert plan.startswith(("Index Scan using items_pkey", "SEARCH items USING INDEX sqlite_autoindex")), plan
+
+
 @pytest.mark.parametrize("sort", SORTS[:2])
 def test_an_index_of_several_fields_comes_first(open_one: Callable[..., Store], sort: tuple[Sort, ...]) -> None:
     """It has the equality, the range, and their order."""

@@ -6,6 +6,7 @@ Recorded from ra-data-json-server 5.15.3, ra-data-simple-rest 5.15.3 and @refine
 
 import re
 from itertools import product
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from restkeeper import ItemSchema, Resource, Text
 from restkeeper.config import Config
 from restkeeper.features import dialects
 from restkeeper.resources import items as resource_items
+from tests.json_file import client_of
 from tests.shop import RESOURCES, create_app
 from tests.shop.bills import BILLS
 from tests.shop.related import create_app as create_related
@@ -304,6 +306,26 @@ MALFORMED = [
     ('filter={"price":true}', "price must be a number"),
     ('filter={"or":"(name=p00)"}', "or[eq] is not a parameter"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("_sort=author.name&_order=DESC&_start=0&_end=2", [3, 2]),  # react-admin and refine, with json-server 0.17
+        ("_sort=-author.name&_page=1&_per_page=2", [3, 2]),  # with json-server 1
+        ('filter={"author.name":"Bob"}&sort=["author.name","DESC"]&range=[0,1]', [2]),  # simple-rest
+        ("author.name_like=n", [1]),
+        ("author.name_ne=Ann", [2, 3]),
+        ("author.name:ne=Ann", [2, 3]),
+        ('_where={"author":{"name":{"eq":"Ann"}}}', [1]),
+    ],
+)
+def test_related_names_in_their_words(tmp_path: Path, query: str, ids: list[int]) -> None:
+    """A list is sorted and filtered by a field of the item that each of its items refers to."""
+    authors = [{"id": n, "name": name} for n, name in enumerate(("Ann", "Bob", "Cid"), 1)]
+    client = client_of(tmp_path, {"authors": authors, "posts": [{"id": n, "authorId": n} for n in (1, 2, 3)]})
+    found = client.get(f"/posts?{query}").json
+    assert [each["id"] for each in (found["data"] if isinstance(found, dict) else found)] == ids
 
 
 def test_malformed_queries(client: FlaskClient) -> None:

@@ -487,19 +487,16 @@ class Store(ABC):
         for n, each in enumerate(wanted):
             kind, collection = database.columns, self._collections[each.collection]
             column = kind.of(collection, each.field)
-            where = (
-                f"collection = {literal(each.collection)} AND {column.condition(each.query.filters[0], column.each)}"
+            query, plan = (
+                kind.exact(collection, Query(each.filters, owners=each.owners)),
+                Plan(frozenset(), by_owners=True),
             )
+            where = conditions(collection, query, kind, plan, f"r{n}_")
+            where += f" AND {column.condition(each.query.filters[0], column.each)}"
+            values |= parameters(collection, query, kind, f"r{n}_")
             values[f"values{n}"] = [orjson.dumps(value).decode() for value in each.values]
-            if each.owners is not None:
-                condition, values[f"owners{n}"] = database.columns.owner_condition(each.owners, f"owners{n}")
-                where += f" AND {condition}"
             # "+": not by the index of all items
             order, source = f"+{POSITION}" if each.in_order else "id DESC", "items WHERE {}"
-            if each.filters or each.sort:
-                query, prefix = kind.exact(collection, Query(each.filters)), f"r{n}_"
-                where += f" AND {conditions(collection, query, kind, Plan(frozenset()), prefix)}"
-                values |= parameters(collection, query, kind, prefix)
             if each.sort:
                 keys = [(kind.of(collection, key.field).order, key.descending) for key in order_of(each.query)]
                 order = ", ".join(f"{key}{' DESC' * is_down}" for key, is_down in keys)

@@ -197,10 +197,14 @@ def change_token(epoch: str, changes: int | None) -> str:
 
 
 def is_sorted(collection: Collection, query: Query) -> bool:
-    """Whether the items of a page are sorted although an index has them: it has several values, in another order."""
+    """Whether more than a page is read although an index has it: it has several values, in another order.
+
+    So it is where items are those that others refer to: these are looked for beside each item, or all of them first.
+    """
     order = query.sort[0].name if query.sort else "id"
     return len(query.owners or ()) > 1 or any(
-        (each.op is not Op.EQ or each.negated or collection.field(each.field).is_many) and each.field != order
+        (each.op is not Op.EQ or each.negated or collection.field(each.field).is_many)
+        and (each.field != order or each.join)
         for each in query.filters
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 from restkeeper import exactjson
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Record, SemiJoin, Sort
-from restkeeper.storage.sql import is_search
+from restkeeper.storage.sql import is_search, is_sorted
 from tests.things import insert
 
 ID = Field("id", Kind.TEXT)
@@ -88,6 +88,7 @@ def test_each_hop_goes_by_an_index(open_one: Callable[..., Store]) -> None:
         plan = store.write(explain)
         assert all(f"items.{index}" in plan for index in indexes), (query.filters, plan)
         assert is_search(collection, query) is searches, query.filters
+        assert is_search(collection, query, reads_all=is_sorted(collection, query)), "it has no slot on PostgreSQL"
 
 
 def test_all_that_is_joined_is_found(open_one: Callable[..., Store]) -> None:

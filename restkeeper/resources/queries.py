@@ -354,7 +354,8 @@ def _filters(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
             break
     found = [*_merged(found), *grouped]
     if sum(each.join is not None for each in found) > MOST_JOINED:
-        reader.fault(names[-1], f"is one too many: a list takes {MOST_JOINED} filters by what is in other collections")
+        most = f"{MOST_JOINED} filters by what is in other collections, when its alternatives are combined"
+        reader.fault(names[-1], f"is one too many: a list takes {most}")
     return tuple(found)
 
 

@@ -195,7 +195,7 @@ def test_a_view_learns_of_a_wrong_parameter_at_the_call() -> None:
     """And not where a template takes the first item."""
     app = shop.create_app(Config(), [PRODUCTS])
     with app.test_request_context():
-        for parameters in ({"cursor": "x"}, {"count": "name"}, {"name": []}):
+        for parameters in ({"cursor": "x"}, {"export": "csv"}, {"name": []}):
             with pytest.raises(ValueError, match="is for responses|is an empty list"):
                 find_items("products", parameters)
         for parameters in ({"fields": "none"}, {"embed": "none"}, {"none": 1}):

@@ -401,6 +401,18 @@ def test_a_client_that_asks_again_is_told_of_the_next_page(client: FlaskClient) 
         assert (changed.json, 'rel="next"' in changed.headers["Link"]) == (page.json, True)
 
 
+def test_the_etag_of_groups_tells_nothing_of_other_owners(client: FlaskClient) -> None:
+    """Not even that they have the first item, or the second one."""
+    made = make_key(client, "orders:read", "orders:write")
+    mine = {"X-API-Key": made["secret"]}
+    client.post("/orders", json={"amount": 5}, headers=mine)
+    for query in ("aggregate[sum]=amount", "count=status", "count=status,gift", "count=month(created_at)"):
+        before = client.get(f"/orders?{query}", headers=mine).headers["ETag"]
+        hidden = client.post("/orders", json={"amount": 7}, headers=ADMIN).json["id"]
+        assert client.get(f"/orders?{query}", headers=mine).headers["ETag"] == before, query
+        client.delete(f"/orders/{hidden}", headers=ADMIN)
+
+
 def test_functions_and_views_have_the_same_filters(client: FlaskClient) -> None:
     """Of a function, others wait for what it reads: each hop needs an index."""
     application = client.application
@@ -421,6 +433,9 @@ def test_functions_and_views_have_the_same_filters(client: FlaskClient) -> None:
                 assert item["id"] in (brand, product) and items.count(collection, parameters) == 1
             with pytest.raises(ValueError, match=r"Index\('name'\) of parts"):
                 items.find("products", {"parts.name": "Bulb"})
+            for some in ({"not": "(products.brand.status=draft)"}, {"or": "(products.brand.status=draft,title=x)"}):
+                with pytest.raises(ValueError, match="need an index"):  # they would read all brands
+                    items.find("brands", some)
 
         invoke(unit.items, find, unit.items)
 

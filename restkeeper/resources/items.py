@@ -198,8 +198,9 @@ class CollectionReader:
             total = sum(each["count"] for each in found)
         is_own = query.owners is not None and (total is not None or query.after)  # it does not depend on others
         if is_own or requested.is_joined:
-            ends = total, page.more, page.first, page.last  # of which Link is made: of a 304, a client keeps its own
-            tag = digest(repr(ends).encode() + body)
+            # Link is made of these: of a 304, a client keeps its own. Groups have none, and a page of all owners.
+            ends = () if groups else (page.more, page.first, page.last)
+            tag = digest(repr((total, ends)).encode() + body)
         return ListPage(page.change_token, tag, body, page, total)
 
     def _groups(self, asked: Groups, query: Query, total: int | None) -> list[JsonObject]:

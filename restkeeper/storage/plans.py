@@ -101,7 +101,8 @@ def is_indexed(collection: Collection, query: Query) -> bool:
         return any(order_plan(collection, query._replace(sort=sort)) for sort in (query.sort, query.sort[:1]))
     indexed = {index.field for index in collection.indexes if not index.unique} | {"id"}
     has_range = any(each.field in indexed and each.op in (*_RANGES, Op.IS) for _, each in _required(query))
-    return has_range or bool(equality_plans(collection, query)) or any(each.field for each in query.joins)
+    is_joined = any(each.join and each.join.field for _, each in _required(query))
+    return has_range or is_joined or bool(equality_plans(collection, query))
 
 
 def wanted_indexes(collection: Collection, query: Query) -> list[Index]:

@@ -349,16 +349,27 @@ def test_a_list_changes_with_the_other_collection(client: FlaskClient) -> None:
     brand = client.post("/brands", json={"title": "Old"}, headers=ADMIN).json["id"]
     product = client.post("/products", json={"name": "Chair", "brand": brand}, headers=ADMIN).json["id"]
     order = client.post("/orders", json={"lines": [{"product": product}], "remark": "x"}, headers=ADMIN).json["id"]
-    for address, found in (("/products?brand.title=Old", product), ("/api/v1/orders?orders.note=x", None)):
+    other = client.post("/brands", json={"title": "Mid"}, headers=ADMIN).json["id"]
+    last = client.post("/products", json={"name": "Desk", "brand": other}, headers=ADMIN).json["id"]
+    expected = {
+        "/products?brand.title=Old": [product],
+        "/api/v1/orders?orders.note=x": [],
+        "/products?sort=-brand.title": [product, last],
+        "/products?fields=id,brand.title": [product, last],
+        "/products?count=name&brand.title=Old": [None],
+    }
+    tags = {}
+    for address, found in expected.items():
         first = client.get(address, headers=ADMIN)
-        assert [each["id"] for each in first.json] == [found] * bool(found)
-        again = client.get(address, headers={**ADMIN, "If-None-Match": first.headers["ETag"]})
-        assert again.status_code == 304
-    client.patch(f"/brands/{brand}", json={"title": "New"}, headers=ADMIN)
+        assert [each.get("id") for each in first.json] == found
+        tags[address] = {**ADMIN, "If-None-Match": first.headers["ETag"]}
+        assert client.get(address, headers=tags[address]).status_code == 304
+    client.patch(f"/brands/{brand}", json={"title": "A new one"}, headers=ADMIN)
     client.post("/orders", json={"remark": "x", "after": order}, headers=ADMIN)
+    assert [client.get(address, headers=tag).status_code for address, tag in tags.items()] == [200] * len(tags)
     assert client.get("/products?brand.title=Old", headers=ADMIN).json == []
-    (found,) = client.get("/api/v1/orders?orders.note=x", headers=ADMIN).json
-    assert found["id"] == order
+    assert [each["id"] for each in client.get("/products?sort=-brand.title", headers=ADMIN).json] == [last, product]
+    assert client.get("/api/v1/orders?orders.note=x", headers=ADMIN).json[0]["id"] == order
 
 
 def test_filters_hold_for_different_items_unless_they_are_in_one_and(client: FlaskClient) -> None:

@@ -154,6 +154,7 @@ def test_an_array_has_a_bound() -> None:
     assert client.get("/members").json[0]["version"] == 3
 
 
+@pytest.mark.needs("openapi")
 def test_it_needs_a_unique_index() -> None:
     """A collection without one says so, and its document has no such parameter."""
     client = create_app(Config(), [members(), Resource("logs", "log", MemberSchema)]).test_client()

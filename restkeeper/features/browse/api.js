@@ -86,7 +86,7 @@ class Collection {
     this.embeds = values("embed").filter((field) => own(this.fields, field.split(".")[0])).slice(0, 10);
     this.filters = new Map(); // by field, by operator: the schema of the value
     for (const { name, schema } of parameters) {
-      const [, field, operator] = /^([^[]+)\[(\w+)\]$/.exec(name) ?? [];
+      const [, field, operator] = /^(?!(?:aggregate|fields|limit|sort|where)\[)([^[]+)\[(\w+)\]$/.exec(name) ?? [];
       const plain = parameters.find((each) => each.name === field)?.schema;
       if (field && isKnown(field)) this.filters.set(field, { eq: plain, ...this.filters.get(field), [operator]: schema });
     }

@@ -2,7 +2,7 @@
 // deprecated, it shows the newest current one instead. In the complete document every filter is a parameter, and every
 // operation has the same errors and headers. To be shorter, the page shows each of these once.
 
-const FILTER = /^([^[]+)\[(\w+)\]$/;
+const FILTER = /^(?!(?:aggregate|fields|limit|sort|where)\[)([^[]+)\[(\w+)\]$/; // the others choose what is embedded, or add up
 const CHOSEN = new URLSearchParams(location.search).get("version");
 const METHODS = ["get", "post", "put", "patch", "delete"];
 

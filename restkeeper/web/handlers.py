@@ -96,12 +96,12 @@ PAGED: dict[str, SchemaOf] = {**EMBED, "count": GROUP, **dict.fromkeys(AGGREGATE
 ROWS = {CSV: {"type": "string"}}
 PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MOST_GROUPS, with_parameter=PAGED, also=ROWS)
 READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=EMBED)
-KEPT = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
+STORED = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
 RESULT = Result("What the action returns.", {JSON: {}})
-CREATED = replace(KEPT, headers=(*ITEM_HEADERS, "Location"))
+STORED_NEW = replace(STORED, headers=(*ITEM_HEADERS, "Location"))
 DELETED = Result("The item as it last was.", {JSON: "{}"})
 ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("ETag",))
-CREATED_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
+STORED_NEW_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
 INPUT = Body("{}Input")
 PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 OWNER_PARAMETER, CONFLICT_PARAMETER = "{}Owner", "{}Conflict"
@@ -307,7 +307,7 @@ class CollectionHandlers:
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
         taken = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
-        changed = (KEPT, *CHANGE_PROBLEMS, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
+        changed = (STORED, *CHANGE_PROBLEMS, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
         returned = changed if action.of_item else (RESULT, *WRITE_PROBLEMS)
         own = operation_of(action.function).problems
         view = takes(*taken, body=action.schema and Body(action.schema))(returns(*returned, Conflict, *own)(act))
@@ -322,7 +322,7 @@ class CollectionHandlers:
 
     @needs("write")
     @takes(*CONDITIONS, CONFLICT_PARAMETER, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=INPUT)
-    @returns(CREATED, *WRITE_PROBLEMS, PreconditionFailed)
+    @returns(STORED_NEW, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create an item.
 
@@ -366,21 +366,21 @@ class CollectionHandlers:
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=INPUT)
-    @returns(KEPT, *CHANGE)
+    @returns(STORED, *CHANGE)
     def replace_item(self, id: str) -> Reply:
         """Replace an item: optional fields that are left out take their defaults."""
         return self.change("replace", id, JSON)
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, OWNER_PARAMETER, body=Body("{}Replacement"))
-    @returns(KEPT, *(each for each in CHANGE if each is not NotFound))
+    @returns(STORED, *(each for each in CHANGE if each is not NotFound))
     def put_item(self, id: str) -> Reply:
         """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
         return self.change("upsert", id, JSON)
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=PATCH)
-    @returns(KEPT, *CHANGE)
+    @returns(STORED, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
         return self.change("merge", id, MERGE_PATCH, JSON)
@@ -429,7 +429,7 @@ class ReferringHandlers(CollectionHandlers):
 
     @needs("write")
     @takes(*CONDITIONS, CONFLICT_PARAMETER, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
-    @returns(CREATED, NotFound, *WRITE_PROBLEMS, PreconditionFailed)
+    @returns(STORED_NEW, NotFound, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item_of_parent(self, id: str) -> Reply:
         """Create an item that refers to the one in the path, or an array of them.
 

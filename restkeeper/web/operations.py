@@ -2,7 +2,7 @@
 
     @needs("write")
     @takes("IfMatch", IDEMPOTENT, body=Body("{}Input"))
-    @returns(CREATED, Duplicate, ValidationFailed)
+    @returns(STORED_NEW, Duplicate, ValidationFailed)
     def create_item(self) -> Reply:
 
 A name is of a component of the document; "{}" in it is the kind of the handler's collection: "{}Page" is "ProductPage".

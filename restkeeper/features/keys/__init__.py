@@ -35,7 +35,7 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web.application import Application, Reply
 from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, InvalidCredential, digest_of
-from restkeeper.web.handlers import CREATED_WITH_SECRET, INPUT, ROTATED, UNCACHED, SecretItemHandlers
+from restkeeper.web.handlers import INPUT, ROTATED, STORED_NEW_WITH_SECRET, UNCACHED, SecretItemHandlers
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -287,7 +287,7 @@ class KeyHandlers(SecretItemHandlers):
         unit.remove_record(CREDENTIALS.name, id)
 
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=INPUT)
-    @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
+    @returns(STORED_NEW_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return self.save_with_secret()

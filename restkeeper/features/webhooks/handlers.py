@@ -35,7 +35,7 @@ from restkeeper.storage.interface import Event, Index, LogEntry, Record, Secret
 from restkeeper.web.application import Reply
 from restkeeper.web.bodies import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.calls import arguments
-from restkeeper.web.handlers import CREATED_WITH_SECRET, ROTATED, UNCACHED, SecretItemHandlers
+from restkeeper.web.handlers import ROTATED, STORED_NEW_WITH_SECRET, UNCACHED, SecretItemHandlers
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -228,7 +228,7 @@ class WebhookHandlers(SecretItemHandlers):
         unit.transaction.unsubscribe(id)
 
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=Body("New{}"))
-    @returns(CREATED_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
+    @returns(STORED_NEW_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
     def create_item(self) -> Reply:
         """Create one. Only this response has its secret."""
         return self.save_with_secret()

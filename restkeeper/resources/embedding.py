@@ -119,6 +119,8 @@ def relations_for(items: Embeddable, caller: Caller) -> Mapping[str, Relation]:
 
 def with_hops(queryable: Queryable, items: Embeddable, caller: Caller) -> Queryable:
     """What the queries of some items can use, with what their relations lead to, as a caller sees it."""
+    if not items.relations:
+        return queryable
 
     @cache
     def hops() -> Mapping[str, Hop]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain, product
 from math import prod
 from typing import Any, NamedTuple, TypeVar
@@ -146,7 +146,7 @@ class Queryable:
         is_own = root_of(name) in self.names and hops[name].field != name  # as a member of an object of the item
         return ("", "") if not name or (is_own and own) else (name, path[len(name) + 1 :])
 
-    @property
+    @cached_property
     def reserved(self) -> list[str]:
         """The parameters that are no filters: a field that is called so has its filters."""
         return [name for name in RESERVED if name not in NEWER or name not in self.fields]

@@ -14,7 +14,7 @@ from marshmallow import Schema
 from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
-from restkeeper.resources import RESERVED, require_free_names
+from restkeeper.resources import RESERVED, require_possible
 from restkeeper.resources.call import EVERYBODY, PROGRAM, Caller, of_program
 from restkeeper.resources.changes import Hooks, Unit
 from restkeeper.resources.embedding import relations_of, with_hops, with_related
@@ -180,9 +180,9 @@ def make_service(
 ) -> Service:
     """Create a service of these items, and those `of_features`, whose store has `collections` and is not open yet.
 
-    Raises ConfigError for an invalid URL, and ValueError for invalid names of collections.
+    Raises ConfigError for an invalid URL, and DeclarationError for collections that do not fit.
     """
-    require_free_names([each.resource for each in views])
+    require_possible([each.resource for each in views])
     location = locate_store(config)
     options = Options(
         synchronous=config.sqlite_synchronous,

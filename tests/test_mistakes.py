@@ -60,6 +60,12 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
         '("active")',
         f"{SCHEMA}:37: Lifecycle: 'draft': 'active' is a text, and no tuple: write (",
     ),
+    (
+        SCHEMA,
+        '("active",)})',
+        '("active",)}, by_actions={"draft": "pay"})',
+        f"{PRODUCTS}:7: products.status: by_actions: ",
+    ),
     (SCHEMA, "JsonObject(", "fields.Dict(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
     (
         SCHEMA,

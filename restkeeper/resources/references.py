@@ -8,7 +8,6 @@ from marshmallow import Schema, fields
 
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
-from restkeeper.mistakes import DeclarationError
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.changes import Change, Hooks, Unit
 from restkeeper.resources.functions import (
@@ -20,7 +19,7 @@ from restkeeper.resources.functions import (
     without_server_fields,
 )
 from restkeeper.resources.item import NO_LIMITS
-from restkeeper.resources.resource import Resource, references_in
+from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
@@ -35,44 +34,17 @@ class StillReferenced(Conflict):
 
 
 class References:
-    """The references between the collections of a service.
-
-    Raises ValueError for one to a collection that does not exist, or whose rule cannot work.
-    """
+    """The references between the collections of a service."""
 
     def __init__(self, collections: Mapping[str, StoredView], hooks: Hooks) -> None:
         self._hooks = hooks
         self._resources = {name: stored.resource for name, stored in collections.items()}
         self._to: dict[str, list[tuple[StoredView, str, str]]] = {}
         self._collections = collections
-        for name, stored in collections.items():
-            definitions = stored.revision.definitions.values()
+        for stored in collections.values():
             for path, field in stored.revision.followed.items():
-                self._require_target(stored.resource, where := f"{name}.{path}", field)
-                if isinstance(field, Owner):
-                    continue
-                self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
-                is_weak, can_be_null = isinstance(field, WeakReference), field.allow_none and field in definitions
-                if field.on_delete == "null" and not (is_weak or can_be_null):
-                    why = "on_delete='null' needs allow_none=True, and no field around it"
-                    raise DeclarationError(f"{where}: {why}", stored.resource.position)
-            for action in stored.resource.actions.values():
-                if action.schema:
-                    for path, field in references_in(action.schema):
-                        self._require_target(stored.resource, f"{name}: action({action.name!r}): {path}", field)
-
-    def _require_target(self, of: Resource, where: str, field: Refers | Owner) -> None:
-        """Raises ValueError for a reference to a collection that does not exist, or has other ids."""
-        if (to := self._resources.get(field.to)) is None or to.singleton:
-            known = ", ".join(name for name, resource in self._resources.items() if not resource.singleton)
-            called = "Owner(to=" if isinstance(field, Owner) else "Reference("
-            raise DeclarationError(f"{where}: {called}{field.to!r}): must be one of {known}", of.position)
-        kind = IntegerReference if to.has_integer_ids else Reference
-        if isinstance(field, Owner) and to.has_integer_ids:
-            why = f"Owner(to={field.to!r}): its ids are integers, and owners texts"
-            raise DeclarationError(f"{where}: {why}", of.position)
-        if not isinstance(field, (kind, Owner, WeakReference)):
-            raise DeclarationError(f"{where}: write {kind.__name__}({field.to!r})", of.position)
+                if not isinstance(field, Owner):
+                    self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
 
     def check(self, unit: Unit, change: Change, *, bounded: bool = True) -> None:
         """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.

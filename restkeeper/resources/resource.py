@@ -34,7 +34,17 @@ from restkeeper.resources.evolution import (
 )
 from restkeeper.resources.queried import NAME, longest_text, queryable_fields
 from restkeeper.resources.queries import MOST_NAMES
-from restkeeper.schemas.fields import READABLE_BY, Email, Owner, Refers, Status, default_of, is_guarded, scopes_of
+from restkeeper.schemas.fields import (
+    READABLE_BY,
+    Email,
+    Owner,
+    Refers,
+    Status,
+    WeakReference,
+    default_of,
+    is_guarded,
+    scopes_of,
+)
 from restkeeper.schemas.item import IDS, INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in, hidden_in, mark_of
 from restkeeper.schemas.prepared import (
     COMPUTED,
@@ -406,10 +416,6 @@ class Resource:
         """What callers call the collection."""
         return self.path or self.name
 
-    def require_actions(self) -> None:
-        """Raises ValueError for a state that an action sets which is not declared."""
-        self._refuse(_of_states(self))
-
     def scope(self, way: str) -> str:
         """The scope that allows to "read" or to "write" it; other characters are escaped (RFC 6749, section 3.3)."""
         return f"{quote(self.public_name, safe='')}:{way}"
@@ -627,8 +633,9 @@ def _checked_default(name: str, field: fields.Field[Any]) -> Any:
     return value
 
 
-# What cannot work in a declaration: for each of its parts a check, with the sentences for its author. A fault is where
-# it stands, after the name of the collection, and what is wrong with what to write instead.
+# What cannot work in a declaration by itself: for each of its parts a check, with the sentences for its author. A fault
+# is where it stands, after the name of the collection, and what is wrong with what to write instead. What cannot work
+# among several is in a table of its own, at `require_possible`.
 Faults = Iterable[tuple[str, str]]
 
 
@@ -706,6 +713,10 @@ def _schemas(resource: Resource) -> Faults:
             if (name := reference.embed_as) and (name in revision.names or "." in path or not NAME.fullmatch(name)):
                 why = "must be a name that no field has, of a reference that is in no other field"
                 yield f".{path}", f"embed_as={name!r}: {why}"
+        for path, reference in revision.references.items():
+            is_null = reference.on_delete == "null" and not isinstance(reference, WeakReference)
+            if is_null and not (reference.allow_none and reference in revision.definitions.values()):
+                yield f".{path}", "on_delete='null' needs allow_none=True, and no field around it"
         yield from _unusable(".", made)
         for name, field in revision.guarded.items():
             for scope in scopes_of(field):
@@ -819,14 +830,6 @@ def _of_function(what: str, function: Callable[..., Any], given: Sequence[str]) 
         signature(function).bind(*given)
     except TypeError as error:
         yield "", f"{what}: is called with ({', '.join(given)}): {error}"
-
-
-def _of_states(resource: Resource) -> Faults:
-    """The states that no action sets, when all actions are declared."""
-    for name, field in resource.newest.guarded.items():
-        for state, action in field.lifecycle.by_actions.items() if isinstance(field, Status) else ():
-            if action not in resource.actions:
-                yield f".{name}", f"by_actions: {state!r} is set by {action!r}, and there is no such action"
 
 
 _CHECKS = (_parts, _upgrades, _names, _schemas, _owners, _indexes, _order, _private, _singleton)

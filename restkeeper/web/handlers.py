@@ -266,7 +266,6 @@ class CollectionHandlers:
         """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
         routes = Blueprint(self.name, __name__)
         resource = self.resource
-        resource.require_actions()
         put = self.put_item if self.items.stored.is_put_creating else self.replace_item
         item, defaults = ("", {"id": self.name}) if resource.singleton else ("/<id>", {})
         views: list[tuple[str, str, Callable[..., Reply]]] = [

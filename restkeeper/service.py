@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
-from flask import Blueprint, Flask, Request, Response, current_app, has_request_context
+from flask import Blueprint, Flask, Request, Response, current_app
 from marshmallow import Schema
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_possible
-from restkeeper.resources.call import EVERYBODY, PROGRAM, Caller, of_program
+from restkeeper.resources.call import EVERYBODY, PROGRAM, of_program
 from restkeeper.resources.changes import Hooks, Unit
 from restkeeper.resources.embedding import relations_of, with_hops, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
@@ -268,19 +268,13 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     Nor those of what is embedded in it.
     """
     service = service_of(current_app)
-    items = current_items.get()
-    who = items.unit.call.caller if items else _present()[0]
-    private = stored_in(service.stored, collection).of(who).hidden
+    stored, items = stored_in(service.stored, collection), current_items.get()
+    private = stored.of(items.unit.call.caller if items else caller()).hidden
     public: Any = {name: value for name, value in item.items() if name not in private}
     for name, relation in service.related[collection].relations.items():
         steps = [name] if relation.is_back or relation.beside else name.split(".")
         public = _changed_at(steps, public, partial(shown, relation.to.name))
     return cast(dict[str, Any], public)
-
-
-def _present() -> tuple[Caller, str]:
-    """The caller of the request, and the prefix of addresses for it; a program's, as in a shell, without a request."""
-    return (caller(), address_of("")) if has_request_context() else (PROGRAM, "")
 
 
 def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
@@ -342,7 +336,7 @@ def _pages(
         page = service.store.page(items.name, query, service.config.page_bytes)
         bodies = items.stored.bodies(page)
         if parts:
-            bodies = with_related(EVERYBODY, items, bodies, parts, requested.embed, requested.fields, _present()[1])
+            bodies = with_related(EVERYBODY, items, bodies, parts, requested.embed, requested.fields, address_of(""))
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
         yield from map(exactjson.stored, bodies)

@@ -180,12 +180,14 @@ def test_a_function_is_one_transaction() -> None:
 
 SCRIPT = """
 import sys
+import restkeeper
 assert __name__ == "__main__" and client.get("/products").json == []
 def add(items):
     items.create("products", {"name": "Lamp"})
     items.create("products", {"name": "Chair"})
 items.transaction(add)
-print(items.count("products"), *sys.argv[1:])
+names = [restkeeper.shown("products", each)["name"] for each in restkeeper.find_items("products", {"sort": "name"})]
+print(items.count("products"), *names, *sys.argv[1:])
 def fail(items):
     items.create("products", {"name": "Desk"})
     items.create("products", {"name": ""})
@@ -199,9 +201,9 @@ def test_a_script_runs_to_its_end_or_an_error(tmp_path: Path, monkeypatch: pytes
     (script := tmp_path / "script.py").write_text(SCRIPT)
     monkeypatch.setattr(sys, "argv", ["restkeeper"])
     done = app.test_cli_runner().invoke(args=["run", str(script), "--all", "x"])
-    assert (done.exit_code, done.stdout) == (1, "2 --all x\n")
+    assert (done.exit_code, done.stdout) == (1, "2 Chair Lamp --all x\n")
     lines = [line for line in done.stderr.splitlines() if line.startswith("  File")]
-    assert [line.partition(", line ")[2] for line in lines] == ["12, in <module>", "11, in fail"]
+    assert [line.partition(", line ")[2] for line in lines] == ["14, in <module>", "13, in fail"]
     assert "fail: sets what products cannot store: name must have" in done.stderr
     assert len(app.test_client().get("/products").json) == 2
     script.write_text("import sys\nsys.exit(3)\n")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial, update_wrapper
 from pathlib import Path
 from traceback import format_exception
@@ -13,8 +14,10 @@ from flask.cli import shell_command, with_appcontext
 
 from restkeeper.cli.common import Command, Refused, service_of_app
 from restkeeper.mistakes import own_traceback
+from restkeeper.resources.call import PROGRAM
 from restkeeper.resources.functions import Items, current_items, invoke
 from restkeeper.service import Service, service_of
+from restkeeper.web.auth import CALLER
 
 METHODS = ("read", "find", "count", "groups", "create", "upsert", "change", "delete")  # of Items
 
@@ -50,6 +53,11 @@ def names_of(app: Flask) -> dict[str, Any]:
     return {"items": ShellItems(service_of(app)), "client": app.test_client()}
 
 
+def _request_of_program(app: Flask) -> AbstractContextManager[object]:
+    """A request of a program, which sees everything: in it `find_items` and `shown` work as in a view."""
+    return app.test_request_context(environ_overrides={CALLER: PROGRAM})
+
+
 @click.command(cls=Command)
 @click.pass_context
 @with_appcontext
@@ -64,7 +72,8 @@ def shell(context: click.Context) -> None:
             "standard input is no terminal: use `restkeeper run SCRIPT`, or for this `restkeeper run /dev/stdin`"
         )
     click.echo(f"items ({', '.join(METHODS)}), app, client; {service_of(current_app).location.name}", err=True)
-    context.invoke(shell_command)
+    with _request_of_program(current_app):
+        context.invoke(shell_command)
 
 
 @click.command(cls=Command, context_settings={"allow_interspersed_args": False})
@@ -82,7 +91,8 @@ def run(script: str, arguments: tuple[str, ...]) -> None:
     sys.argv[:] = [script, *arguments]
     names = names_of(current_app) | {"app": current_app, "__name__": "__main__", "__file__": script}
     try:
-        exec(compile(Path(script).read_bytes(), script, "exec"), names)  # noqa: S102 - the operator's own program
+        with _request_of_program(current_app):
+            exec(compile(Path(script).read_bytes(), script, "exec"), names)  # noqa: S102 - the operator's own program
     except Exception as error:
         whole = service.config.log_level == "debug"
         click.echo("".join(format_exception(error)).rstrip() if whole else own_traceback(error), err=True)

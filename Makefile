@@ -52,7 +52,7 @@ matrix-tests: $(VENV)/.dev
 
 matrix-service: $(VENV)/.dev
 	$(BIN)/pytest --store postgresql --at-least $(SERVICE_TESTS) -n 4 --dist worksteal
-	@sets=$$($(BIN)/python -c 'import restkeeper; print(*(",".join(sorted(restkeeper.FEATURES)[each::4]) for each in range(4)))') && \
+	@sets=$$($(BIN)/python -c 'import restkeeper; print(*(",".join(sorted(one.name for one in restkeeper.FEATURES)[each::4]) for each in range(4)))') && \
 	printf "%s\n" $$sets | xargs -P 2 -I NAMES sh -c \
 	  'out=$$($(BIN)/pytest --close NAMES 2>&1); status=$$?; printf "Without %s:\n%s\n" NAMES "$$out"; exit $$status'
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from restkeeper import mistakes
 
 if TYPE_CHECKING:
-    from restkeeper.app import FEATURES as FEATURES
     from restkeeper.app import create_app as create_app
     from restkeeper.config import Config as Config
     from restkeeper.config import ConfigError as ConfigError
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
     from restkeeper.errors import Forbidden as Forbidden
     from restkeeper.errors import NotFound as NotFound
     from restkeeper.errors import ValidationFailed as ValidationFailed
+    from restkeeper.feature import Feature as Feature
+    from restkeeper.feature import Seams as Seams
+    from restkeeper.features import FEATURES as FEATURES
     from restkeeper.resources import find_resources as find_resources
     from restkeeper.resources.evolution import Add as Add
     from restkeeper.resources.evolution import Convert as Convert
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from restkeeper.versions import Version as Version
     from restkeeper.versions import Versions as Versions
     from restkeeper.web.application import Application as Application
+    from restkeeper.web.application import Stage as Stage
     from restkeeper.web.auth import caller as caller
     from restkeeper.web.auth import needs as needs
     from restkeeper.web.operations import returns as returns
@@ -61,9 +64,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "app": ["FEATURES", "create_app"],
+    "app": ["create_app"],
     "config": ["Config", "ConfigError"],
     "errors": ["BadRequest", "Conflict", "Forbidden", "NotFound", "ValidationFailed"],
+    "feature": ["Feature", "Seams"],
+    "features": ["FEATURES"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
     "resources.functions": ["Items"],
@@ -78,7 +83,7 @@ _HOMES = {
     "storage.interface": ["Index"],
     "testing": ["LiveServer", "Space"],
     "versions": ["Deprecation", "Version", "Versions"],
-    "web.application": ["Application"],
+    "web.application": ["Application", "Stage"],
     "web.auth": ["caller", "needs"],
     "web.operations": ["returns", "takes"],
 }

@@ -16,7 +16,7 @@ from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.resources import RESERVED, require_possible
 from restkeeper.resources.call import EVERYBODY, PROGRAM, of_program
-from restkeeper.resources.changes import Hooks, Unit
+from restkeeper.resources.changes import Domain, Unit
 from restkeeper.resources.embedding import relations_of, with_hops, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
@@ -56,11 +56,12 @@ class Service:
 
     `stored` are the items of its collections as they are stored, by the name of the collection, and
     `of_features` those that features have beside them, such as keys. `features` has
-    the names of the open features; they extend the service by `guard` and `hooks`, and its description by
+    the names of the open features, which take part in it by its seams: see `restkeeper.feature`. Its description has
     `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each read and
     write of the collections, by their names.
     """
 
+    app: Application
     config: Config
     stored: Mapping[str, StoredView]
     of_features: Mapping[str, StoredView]
@@ -70,7 +71,7 @@ class Service:
     features: frozenset[str]
     guard: Guard
     lookup: Lookup
-    hooks: Hooks
+    domain: Domain
     versions: Versions
     served: tuple[Version, ...]
     name: str = NAME
@@ -89,20 +90,35 @@ class Service:
 
     def items_of(self, stored: StoredView, known: Views | None = None, **options: Any) -> ServedCollection:
         """The items of a collection, as callers see them."""
-        return ServedCollection(stored, known or stored, self.store, self.config, self.hooks, **options)
+        return ServedCollection(stored, known or stored, self.store, self.config, self.domain, **options)
 
     @cached_property
     def related(self) -> Mapping[str, ServedCollection]:
         """The items of each collection, and those that they refer to, as they are stored, whoever calls."""
-        options = self.store, self.config, Hooks(clock=self.clock)
+        options = self.store, self.config, Domain(clock=self.clock)
         readers = {name: ServedCollection(stored, stored, *options) for name, stored in self.stored.items()}
         for items in readers.values():
             items.relations = relations_of(items, readers.values())
         return readers
 
+    def mount(self, routes: Callable[[str], Blueprint], *, unversioned: bool = False, path: str = "") -> None:
+        """Register the routes that `routes` returns for a version, in each one: at /api/VERSION/NAME, or this `path`.
+
+        If they are `unversioned` too, those of the version of the unversioned paths are also at /NAME.
+        """
+        for version in self.served:
+            made = routes(version.name)
+            at, prefix = path or made.name, prefix_of(version.name)
+            places = {f"{version.name}_{made.name}": f"{prefix}/{at}"}
+            if unversioned and version.name == self.versions.unversioned:
+                places[made.name] = f"/{at}"
+            for name, place in places.items():
+                self.app.register_blueprint(made, url_prefix=place, name=name)
+            self.app.mounted |= places.keys()
+
     def write(self, work: Callable[[Unit], T], **options: Any) -> T:
         """What `work` returns, done for a program in one transaction. Takes the options and raises as `Store.write`."""
-        return self.store.write(lambda transaction: work(Unit(self.hooks, transaction, of_program())), **options)
+        return self.store.write(lambda transaction: work(Unit(self.domain, transaction, of_program())), **options)
 
     def conversions(self, *, accepts: bool = False) -> list[Conversion]:
         """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
@@ -114,7 +130,7 @@ class Service:
             stored.changed_at = found[stored.name].converted_at
             former, items, _ = found[stored.name]
             if former < stored.revision.number:
-                shown = {each.name: self.hooks.represent(stored, each.name).of(PROGRAM) for each in self.served}
+                shown = {each.name: self.domain.views_of(stored, each.name).of(PROGRAM) for each in self.served}
                 older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
                 conversions.append(Conversion(stored, older, former, items, accepts))
         return conversions
@@ -196,34 +212,19 @@ def make_service(
     guard.scopes |= dict.fromkeys(scope for each in views for scope in each.revision.scopes)
     served = tuple(versions.served(clock.time()))
     names, limits = frozenset(features), ItemLimits(*config.item_limits)
-    hooks = Hooks(clock=clock, limits=limits, large=one_at_a_time("large bodies", clock))
+    domain = Domain(clock=clock, limits=limits, large=one_at_a_time("large bodies", clock))
     lookup = Lookup(store, clock)
     by_name = {each.name: each for each in views}
-    hooks.resources = {name: each.resource for name, each in by_name.items()}
+    domain.resources = {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
     for each in (*views, *own.values()):
         each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
-    made = Service(config, by_name, own, location, store, clock, names, guard, lookup, hooks, versions, served, name)
-    hooks.items = partial(Items, collections=by_name, related=lambda: made.related)
+    app = Application("restkeeper", static_folder=None)
+    made = Service(
+        app, config, by_name, own, location, store, clock, names, guard, lookup, domain, versions, served, name
+    )
+    domain.items = partial(Items, collections=by_name, related=lambda: made.related)
     return made
-
-
-def mount(
-    app: Application, service: Service, routes: Callable[[str], Blueprint], *, unversioned: bool = False, path: str = ""
-) -> None:
-    """Register the routes that `routes` returns for a version, in each version: at /api/VERSION/NAME, or this `path`.
-
-    If they are `unversioned` too, those of the version of the unversioned paths are also at /NAME.
-    """
-    for version in service.served:
-        made = routes(version.name)
-        at, prefix = path or made.name, prefix_of(version.name)
-        places = {f"{version.name}_{made.name}": f"{prefix}/{at}"}
-        if unversioned and version.name == service.versions.unversioned:
-            places[made.name] = f"/{at}"
-        for name, place in places.items():
-            app.register_blueprint(made, url_prefix=place, name=name)
-        app.mounted |= places.keys()
 
 
 def service_of(app: Flask) -> Service:
@@ -231,11 +232,12 @@ def service_of(app: Flask) -> Service:
     return cast(Service, app.extensions[EXTENSION])
 
 
-def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Blueprint]) -> None:
+def serve_blueprints(service: Service, blueprints: Iterable[Blueprint]) -> None:
     """Serve what a service has besides its collections, at the paths that it says, and in no version of the API.
 
     Raises ValueError for a path of the engine's or of a collection.
     """
+    app = service.app
     known, taken = {rule.rule for rule in app.url_map.iter_rules()}, {*RESERVED, *app.collections}
     names = set()
     for each in blueprints:
@@ -259,7 +261,7 @@ def serve_blueprints(app: Application, service: Service, blueprints: Iterable[Bl
             response.headers.setdefault("Cache-Control", "no-store")
 
     if names:
-        app.after.append(forbid_caches)
+        app.answered.add(forbid_caches)
 
 
 def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tests.postgresql_server import Databases, shared_server
 from tests.postgresql_stores import PostgresStores, run
 from tests.processes import supervise
 from tests.redis_server import Redis, RedisServer, empty_redis
-from tests.shop import CLOSE, closed_features, create_app
+from tests.shop import CLOSE, closed_features, create_app, take_part
 
 # What a closed feature could break is the way of each request and the descriptions of all features: these tests, and
 # those that name the feature. All the others passed with all features.
@@ -243,7 +243,7 @@ def local() -> FlaskClient:
     errors.install(app)
     edge.install(app, 8192, ("devbox",), local_only=True)
     edge.refuse_other_sites(app)
-    cors.allow_origins(app, local_only=True)
+    take_part(app, cors.allow_origins(local_only=True))
     app.add_url_rule("/x", "x", lambda: Reply(b"{}"), methods=["GET", "POST"])
     return app.test_client()
 

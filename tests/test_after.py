@@ -23,7 +23,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
     monkeypatch.setattr(metrics.Metrics, "count", fail)
     monkeypatch.setattr(observe, "access_log", lambda form, level: fail)
     app = create_app(Config(rate_limit="9 per minute", metrics_token="a-metrics-token-of-enough-characters"))  # noqa: S106
-    app.after.append(broken)
+    app.answered.add(broken)
     return app.test_client()
 
 

@@ -7,7 +7,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.config import Config, ConfigError
 from restkeeper.features.cors import MOST_REQUESTED
-from restkeeper.web.application import Reply
+from restkeeper.web.application import Reply, Stage
 from tests.shop import create_app
 
 pytestmark = pytest.mark.needs("cors")
@@ -63,7 +63,7 @@ def test_a_preflight_grants_names_of_header_fields(client: FlaskClient) -> None:
 def test_a_preflight_needs_no_credentials() -> None:
     """Browsers send no credentials with a preflight: it is handled before all other checks."""
     app = create_app(Config(cors_origins=(APP,)))
-    app.before.append(lambda _: Reply(b"{}", 401))
+    app.checking.add(lambda _: Reply(b"{}", 401), stage=Stage.CALLER)
     assert app.test_client().options("/products", headers=LISTED | PREFLIGHT).status_code == 204
     assert app.test_client().options("/products", headers=LISTED).status_code == 401
 

@@ -38,7 +38,7 @@ class UserSchema(restkeeper.ItemSchema):
 
 def create_app(config=None):
     made = restkeeper.create_app(config, [restkeeper.Resource("users", "user", UserSchema)])
-    made.before.append(lambda asked: print("modules", [each for each in sys.modules if "harness" in each], flush=True))
+    made.checking.add(lambda asked: print("modules", [each for each in sys.modules if "harness" in each], flush=True))
     return made
 """
 TESTS = """

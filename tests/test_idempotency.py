@@ -15,6 +15,7 @@ from restkeeper.service import service_of
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Key, Record, StoredResponse
 from restkeeper.web.application import Application
+from restkeeper.web.auth import Credentials
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key
 from tests.clock import SetClock
@@ -86,7 +87,7 @@ def test_the_response_that_is_stored_is_the_one_that_is_sent(app: Application, p
     def wait(*_: object) -> None:
         clock.now += 2
 
-    app.extensions["restkeeper"].hooks.after_write.append(wait)
+    app.extensions["restkeeper"].domain.changed.add(wait)
     first, second = post(), post()
     assert first.headers.get("Last-Modified") == second.headers.get("Last-Modified")
 
@@ -173,7 +174,7 @@ def test_a_replay_is_for_the_same_scopes_and_owners() -> None:
     app = create_app(Config(auth="required"), (people, jobs))
     client, first = app.test_client(), Caller("bob", frozenset({"jobs:read", "jobs:write", "people:read"}), ("a", "b"))
     now = Caller("root", frozenset({"admin"}), ("root",))
-    service_of(app).guard.verifiers.append(lambda *_: now)
+    service_of(app).guard.identifying.add(Credentials(lambda *_: now, are_signed=True))
     headers = {"X-API-Key": "any", "Idempotency-Key": KEY}
     assert client.post("/people", json={"id": "ada"}, headers=headers).status_code == 200
     batch = {"operations": [{"method": "POST", "path": "/jobs", "body": {}}]}

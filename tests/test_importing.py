@@ -266,7 +266,7 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
         return result
 
     clock = SimpleNamespace(monotonic=lambda: time[0], sleep=pauses.append)
-    fake: Any = SimpleNamespace(store=SimpleNamespace(write=write), hooks=None, clock=clock)
+    fake: Any = SimpleNamespace(store=SimpleNamespace(write=write), domain=None, clock=clock)
     monkeypatch.setattr("restkeeper.cli.common.time", clock)
     batches = list(in_batches(fake, entries(), each))
     assert {len(batch) for batch in batches} == {2}

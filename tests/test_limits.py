@@ -21,7 +21,7 @@ from restkeeper.web import errors, observe
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.redis_server import Redis, RedisServer
-from tests.shop import create_app
+from tests.shop import create_app, take_part
 from tests.waiting import join
 
 QUOTA_EXCEEDED = "/problems/quota-exceeded"
@@ -45,7 +45,7 @@ def limited(
     errors.install(app)
     each = open_counters(app, table or CounterTable(), redis_url, clock=clock)
     made = {name: Quota(name, text, each, now=now) for name, text in quotas.items()}
-    limits.limit_requests(app, made, is_limited=lambda endpoint: endpoint != "probe")
+    take_part(app, limits.limit_requests(made, is_limited=lambda endpoint: endpoint != "probe"))
     app.add_url_rule("/", "index", lambda: "here", methods=["GET", "POST", "DELETE"])
     app.add_url_rule("/probe", "probe", lambda: "well")
     return app.test_client()

@@ -29,7 +29,7 @@ def slow(asked):
 
 def create_app(config=None):
     made = restkeeper.create_app(config, [])
-    made.before.append(slow)
+    made.checking.add(slow)
     return made
 """
 
@@ -94,7 +94,7 @@ def test_output_of_the_service_does_not_block_it(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
         "import resources, restkeeper\nprint('x' * 100_000, flush=True)\nassert resources.HERE\n"
         "def create_app(config=None):\n    made = restkeeper.create_app(config, [])\n"
-        "    made.before.append(lambda asked: print('x' * 100_000, flush=True))\n    return made\n"
+        "    made.checking.add(lambda asked: print('x' * 100_000, flush=True))\n    return made\n"
     )
     with LiveServer(tmp_path) as server:
         assert get(f"{server.url}/healthz") == get(f"{server.url}/healthz")

@@ -609,7 +609,7 @@ def test_the_document_can_be_without_webhooks(client: FlaskClient) -> None:
     assert whole.pop("webhooks") and rest == whole
 
 
-@pytest.mark.needs(*FEATURES)
+@pytest.mark.needs(*(each.name for each in FEATURES))
 @pytest.mark.parametrize("names", PARTS)
 def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
     """The document has no part of its own, and all parts of others; what these refer to is there."""
@@ -624,7 +624,7 @@ def test_a_closed_feature_is_not_documented(document: Any, names: str) -> None:
         assert "webhook" not in json.dumps(found).lower()
 
 
-@pytest.mark.needs(*FEATURES)
+@pytest.mark.needs(*(each.name for each in FEATURES))
 def test_credentials_are_those_that_are_accepted() -> None:
     """Two features may accept credentials in one scheme; a scope is named if a caller can have one."""
     schemes = {

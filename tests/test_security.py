@@ -173,5 +173,5 @@ def test_last_uses_of_keys_are_limited_in_memory(monkeypatch: pytest.MonkeyPatch
     client = create_app(Config(auth="required", admin_key=ADMIN_KEY)).test_client()
     for _ in range(10):
         assert client.get("/products", headers=bearer(make_key(client)["secret"])).status_code == 200
-    resolver = service_of(client.application).guard.resolvers[0]
+    resolver = service_of(client.application).guard.identifying.functions[0].resolve
     assert isinstance(resolver, keys.KeyResolver) and 0 < len(resolver._noted) <= 3

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 from flask import Flask
-from flask.cli import ScriptInfo
+from flask.cli import AppGroup, ScriptInfo
 
 COMMANDS = {
     "keys": "restkeeper.cli.keys:keys",
@@ -31,10 +31,20 @@ def load_command(name: str) -> click.Command:
     return command
 
 
+class Commands(AppGroup):
+    """The commands of `flask`: those that a service adds, and ours, each of which is imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        return own or (load_command(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None)
+
+
 def add_commands(app: Flask) -> None:
     """Add the commands to `flask`."""
-    for name in COMMANDS.values():
-        app.cli.add_command(load_command(name))
+    app.cli = Commands(app.name)
     app.shell_context_processor(lambda: import_module("restkeeper.cli.shell").names_of(app))
 
 

@@ -64,7 +64,7 @@ def items_of(service: Service, name: str, version: str | None, revision: int | N
             return OlderView(stored, revision)
         except ValueError as error:
             raise Refused(f"--revision: {error}") from None
-    return service.hooks.represent(stored, version).of(PROGRAM) if version else stored
+    return service.domain.views_of(stored, version).of(PROGRAM) if version else stored
 
 
 def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = True, feature: str = "") -> Service:
@@ -121,7 +121,7 @@ def in_batches(
     def work(transaction: Transaction) -> list[R]:
         end, results = time.monotonic() + HOLD_SECONDS, []
         for entry in waiting:
-            results.append(each(Unit(service.hooks, transaction, of_program()), entry))
+            results.append(each(Unit(service.domain, transaction, of_program()), entry))
             if ends(results[-1]) or time.monotonic() >= end:
                 break
         return results

@@ -308,7 +308,7 @@ def _store_all(waiting: Sequence[tuple[_Import, Item]], unit: Unit) -> dict[int,
         if refused := {number: each for number, each in enumerate(outcomes) if each is not True}:
             raise _Undone
         for change in changes:
-            unit.hooks.check(unit, change)
+            unit.domain.check(unit, change)
         unit.follow(*changes)
     return refused
 

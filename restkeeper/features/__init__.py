@@ -1,1 +1,34 @@
-"""The features: what a service can do without. Each is one module or package, and is opened by name."""
+"""The features: what a service can do without, in the order in which they take part. Each is a module or a package."""
+
+from restkeeper.feature import Feature
+
+FEATURES = (
+    Feature("metrics", f"{__name__}.metrics:install", settings=("metrics_token",)),
+    Feature("cors", f"{__name__}.cors:install", settings=("cors_origins",)),
+    Feature(
+        "keys",
+        f"{__name__}.keys:install",
+        settings=("admin_key",),
+        items=(f"{__name__}.keys:KEYS",),
+        records=(f"{__name__}.keys:CREDENTIALS",),
+    ),
+    Feature("jwt", f"{__name__}.jwt:install", settings=("jwt_jwks", "jwt_owner")),
+    Feature("limits", f"{__name__}.limits:install", settings=("rate_limit", "rate_limit_write", "redis_url")),
+    Feature("versions", f"{__name__}.versions:install"),
+    Feature("ownership", f"{__name__}.ownership:install"),
+    Feature("idempotency", f"{__name__}.idempotency:install", settings=("idempotency",)),
+    Feature("dialects", f"{__name__}.dialects:install"),
+    Feature("events", f"{__name__}.events:install"),
+    Feature("batch", f"{__name__}.batch:install"),
+    Feature(
+        "webhooks",
+        f"{__name__}.webhooks:install",
+        settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
+        items=(f"{__name__}.webhooks.handlers:WEBHOOKS",),
+        needs=("events",),
+    ),
+    Feature("health", f"{__name__}.health:install"),
+    Feature("pages", f"{__name__}.pages:install"),
+    Feature("browse", f"{__name__}.browse:install"),
+    Feature("openapi", f"{__name__}.openapi:install"),
+)

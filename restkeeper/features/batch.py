@@ -15,6 +15,7 @@ from restkeeper import exactjson
 from restkeeper.clock import in_turns
 from restkeeper.errors import Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject, fault, require_none
+from restkeeper.feature import Seams
 from restkeeper.resources.call import KNOWN, PUBLIC, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, Command
 from restkeeper.resources.embedding import Relation
@@ -38,10 +39,10 @@ from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.schemas.item import GIVEN
 from restkeeper.schemas.prepared import loaded, worded
-from restkeeper.service import Service, mount
+from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.auth import needs
 from restkeeper.web.bodies import JSON, NO_BODY, put_back, read_bytes, read_object, require_acceptable
 from restkeeper.web.calls import current_call, is_large
@@ -68,18 +69,16 @@ _ITEM = "^/%s/[$A-Za-z0-9._~-]{1,65}%s$"  # also one with the name of an earlier
 _OWNER = "([?]owner=[^&]*)?"  # of an item that a PUT creates
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Serve POST /api/VERSION/batch."""
-    mount(app, service, lambda version: BatchHandlers(service, version).blueprint())
     singletons = [quote(each.public_name) for each in service.resources if each.singleton]
     named = "[^/]+" if any(each.path for each in service.resources) else r"\w+"
     owned = any(each.ownership is not Ownership.NONE and each.ids in GIVEN for each in service.resources)
-    service.contributions.append(
-        Contribution(
-            tags={"batch": "Several requests in one transaction."},
-            build=partial(_require_item, _ITEM % (named, _OWNER * owned), singletons),
-        )
+    described = Contribution(
+        tags={"batch": "Several requests in one transaction."},
+        build=partial(_require_item, _ITEM % (named, _OWNER * owned), singletons),
     )
+    return Seams(routes=(lambda version: BatchHandlers(service, version).blueprint(),), describe=(described,))
 
 
 def _require_item(pattern: str, singletons: list[str], description: Description) -> None:
@@ -174,7 +173,7 @@ class BatchHandlers:
         require_acceptable(JSON)
         service = self._service
         put_back(read_bytes(service.config.max_body))  # first: nobody else waits for this client
-        with service.hooks.large(current_call().deadline(service.clock)) if is_large() else nullcontext():
+        with service.domain.large(current_call().deadline(service.clock)) if is_large() else nullcontext():
             return self._run_once()
 
     def _run_once(self) -> Reply:
@@ -183,7 +182,7 @@ class BatchHandlers:
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._collections.get(unquote(path[1])) for path in paths)
         call.shown = {each.name for each in named if each}
-        reply: Reply = _Batch(service, self._collections, call, operations).run(service.hooks.idempotency(sent, _reply))
+        reply: Reply = _Batch(service, self._collections, call, operations).run(service.domain.once(sent, _reply))
         return reply
 
 
@@ -193,7 +192,7 @@ class _Batch(Execution):
     def __init__(
         self, service: Service, collections: Mapping[str, ServedCollection], call: Call, operations: list[JsonObject]
     ) -> None:
-        super().__init__(call, collections.values(), service.store, service.hooks, locked=sorted(call.shown))
+        super().__init__(call, collections.values(), service.store, service.domain, locked=sorted(call.shown))
         self._by_name, self._operations, self._most = collections, operations, service.config.page_bytes
 
     def do(self, unit: CommandUnit) -> Answer:

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from flask import Request, Response
 from flask.globals import request_ctx
 
+from restkeeper.feature import Seams
 from restkeeper.service import Service
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Reply, Stage
 from restkeeper.web.edge import origin_check
 
 # What a page may ask to send: names (RFC 9110, section 5.6.2) with commas, and the longest that is granted.
@@ -22,21 +23,21 @@ EXPOSED_HEADERS = (
 MAX_AGE = "600"  # seconds that a browser may cache the response to a preflight; Chromium's own limit is 7200
 
 
-def install(app: Application, service: Service) -> None:
-    """Let pages of the configured origins read the responses of `app`."""
-    allow_origins(app, service.config.cors_origins, local_only=service.guard.local_only)
+def install(service: Service) -> Seams:
+    """Let pages of the configured origins read all responses."""
+    return allow_origins(service.config.cors_origins, local_only=service.guard.local_only)
 
 
-def allow_origins(app: Application, origins: Collection[str] = (), *, local_only: bool = False) -> None:
-    """Let pages of `origins` read all responses of `app`: `https://app.example.org` exactly, or `*` for all.
+def allow_origins(origins: Collection[str] = (), *, local_only: bool = False) -> Seams:
+    """Let pages of `origins` read all responses: `https://app.example.org` exactly, or `*` for all.
 
     With `local_only` and no origins, the origins of this machine are allowed. Without allowed origins nothing is
-    installed. Credentials that a browser adds by itself are allowed to pages of this machine where no caller needs any,
+    done. Credentials that a browser adds by itself are allowed to pages of this machine where no caller needs any,
     `local_only`; others set the header fields with keys. So they may send any others, too: those that they ask for are
     granted.
     """
     if not origins and not local_only:
-        return
+        return Seams()
     allows, is_local = origin_check(origins), origin_check(())
 
     def answer_preflight(request: Request) -> Response | None:
@@ -71,5 +72,4 @@ def allow_origins(app: Application, origins: Collection[str] = (), *, local_only
         else:
             headers.add("Vary", "Origin")
 
-    app.before.append(answer_preflight)
-    app.after.append(add_headers)
+    return Seams(checking=((Stage.EDGE, answer_preflight),), answered=(add_headers,))

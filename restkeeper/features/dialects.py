@@ -33,6 +33,7 @@ from werkzeug.datastructures import ImmutableMultiDict
 
 from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
+from restkeeper.feature import Seams
 from restkeeper.parsing import whole
 from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.resources.queries import FILTER, GROUPED, MAX_FILTERS, MOST_NESTED, clauses_of
@@ -40,8 +41,8 @@ from restkeeper.resources.views import View
 from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of
 from restkeeper.web import current_request
-from restkeeper.web.application import Application
 from restkeeper.web.bodies import JSON
+from restkeeper.web.calls import current_call
 from restkeeper.web.operations import DIALECTS, Contribution
 
 # The parameters of json-server and similar clients; all other names are fields.
@@ -79,16 +80,17 @@ Given = Mapping[str, str]
 Clause = tuple[Filter, ...]  # of which one is enough
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Accept the query dialects of other clients for lists."""
-    service.hooks.before_read.append(translate)
-    service.hooks.dependents = lambda: request.args.getlist("_dependent")
     names = {DIALECTS: ["json-server", "ra-data-simple-rest"]}
-    service.contributions.append(Contribution(build=lambda description: description.options.update(names)))
+    described = Contribution(build=lambda description: description.options.update(names))
+    return Seams(query=(translate,), describe=(described,))
 
 
 def translate(view: View, most: int) -> None:
     """Translate the query of the current request, which is for items in this view.
+
+    Of a deletion, note the collections whose items are to be deleted, too.
 
     `most` is the number of items that a page of the list can have, or 0 for one item. A list in their words, which has
     one of their parameters or operators, has all items up to that number, as in json-server, unless it has a limit or
@@ -96,7 +98,12 @@ def translate(view: View, most: int) -> None:
 
     Raises InvalidQuery for errors of the other dialect; the reader checks the rest.
     """
-    if not (query := current_request().environ.get("QUERY_STRING")) or not _DIALECT.search(query):
+    if not (query := current_request().environ.get("QUERY_STRING")):
+        return
+    if request.method == "DELETE":
+        current_call().dependents = request.args.getlist("_dependent")
+        return
+    if not _DIALECT.search(query):
         return
     pairs = [(_ELEMENT.sub("", name), value) for name, value in request.args.items(multi=True)]
     ours, theirs = _split(pairs, view)

@@ -4,9 +4,10 @@ from flask import Blueprint, Response, current_app
 
 from restkeeper import exactjson
 from restkeeper.errors import Unavailable
+from restkeeper.feature import Seams
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.auth import PROBE, needs
 from restkeeper.web.bodies import JSON, require_acceptable
 from restkeeper.web.operations import Result, returns
@@ -15,12 +16,12 @@ HEALTH = Result("No part has failed.", {JSON: "Health"})
 _HEADERS = {"Cache-Control": "no-store"}
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Serve /healthz and /readyz."""
     routes = Blueprint("health", __name__)
     routes.add_url_rule("/healthz", view_func=read_health)
     routes.add_url_rule("/readyz", view_func=read_readiness)
-    app.register_blueprint(routes)
+    return Seams(routes=(routes,))
 
 
 @needs(PROBE)

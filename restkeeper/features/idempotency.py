@@ -23,13 +23,14 @@ from werkzeug.datastructures import Headers
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import Problem
+from restkeeper.feature import Seams
 from restkeeper.resources.call import ADMIN, Call
 from restkeeper.resources.changes import Answer, IdempotencyRecord
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
 from restkeeper.web import current_request
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.auth import caller_in
 from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution
 
@@ -43,15 +44,13 @@ _BARE = re.compile(r"[!#-~](?:[ -~]*[!-~])?")
 _PATTERN = r'^([!#-~]([ -~]*[!-~])?|"([ !#-\[\]-~]|\\["\\])+")$'  # both of them, as JSON Schema has it
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
     revisions = [(each.name, revision) for each in service.resources for revision in each.revisions.values()]
     private = {f"{name}.{field}": scope for name, one in revisions for field, scope in one.private.items()}
     policy = Idempotency(config.idempotency_ttl, config.idempotency == "required", private, now)
-    service.hooks.idempotency = policy.record
-    service.lookup.plans.append(response_key)
-    service.contributions.extend(_contributions(config))
+    return Seams(once=policy.record, ahead=(response_key,), describe=tuple(_contributions(config)))
 
 
 class IdempotencyKeyMissing(Problem):

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from restkeeper.errors import Problem, Unauthorized
+from restkeeper.feature import Seams
 from restkeeper.service import Service
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.auth import OWN, Guard, digest_of, needs
 from restkeeper.web.observe import BEGAN, DEPRECATED
 from restkeeper.web.operations import Contribution, Result, returns
@@ -30,16 +31,17 @@ class MetricsClosed(Problem):
     about = "Metrics are closed until the operator sets `METRICS_TOKEN`. That token is the credential for them."
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Count and time every request if there is a metrics token, and serve /metrics."""
     metrics = Metrics(service.config.metrics_token, service.guard)
-    if service.config.metrics_token:
-        app.after.append(metrics.count)
-        app.refused.append(lambda status: metrics.refused.labels(status).inc())  # no request reaches the application
+    if service.config.metrics_token:  # of what is refused, no request reaches the application
+        service.app.refused.append(lambda status: metrics.refused.labels(status).inc())
     routes = Blueprint("metrics", __name__)
     routes.add_url_rule("/metrics", view_func=metrics.read_metrics)
-    app.register_blueprint(routes)
-    service.contributions.append(Contribution(OWN, security=TOKEN))
+    described = Contribution(OWN, security=TOKEN)
+    return Seams(
+        answered=(metrics.count,) if service.config.metrics_token else (), routes=(routes,), describe=(described,)
+    )
 
 
 def continue_files() -> None:

@@ -1,20 +1,21 @@
 """Ownership: access to the items of other callers, in collections that declare it."""
 
 from restkeeper.errors import NotFound
+from restkeeper.feature import Seams
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.resource import ALL_OWNERS, Ownership, Resource
 from restkeeper.resources.views import Access
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record
-from restkeeper.web.application import Application
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Store the owner of each new item, and restrict other callers as the collection declares."""
     for each in service.stored.values():
         if each.resource.ownership is not Ownership.NONE:
             each.access = _OwnedAccess(each.resource)
             service.guard.scopes[each.resource.scope(ALL_OWNERS)] = None
+    return Seams()
 
 
 class _OwnedAccess(Access):

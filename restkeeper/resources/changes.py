@@ -1,11 +1,7 @@
-"""Changes of items: the unit in which a call makes them, and the hooks by which features take part.
-
-`app.py` sets `check`, `check_body`, `before_write` and `after_write` of the hooks, with the references and functions of
-the service; `service.py` sets `items`, `large`, `clock` and `limits`, and features the others.
-"""
+"""Changes of items: the unit in which a call makes them, and the seams by which features take part."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +12,7 @@ from marshmallow import Schema
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.errors import Conflict
 from restkeeper.exactjson import JsonObject
+from restkeeper.hook import Hook
 from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
 from restkeeper.resources.resource import Action, Resource
@@ -74,7 +71,7 @@ class Change(NamedTuple):
 
     It `follows` the change of a command if a function of the service makes it, or if it is what the deletion of an item
     means for others. Without a command it is one of a program, or of a feature. A migration to a new schema, or a note
-    beside the item, is no change: the version stays.
+    beside the item, is no change: the version stays. A function that changes the item stays within the `limits`.
     """
 
     stored: StoredView
@@ -83,6 +80,7 @@ class Change(NamedTuple):
     at: str
     command: Command | None = None
     follows: bool = False
+    limits: ItemLimits = NO_LIMITS
 
     @property
     def kind(self) -> str:
@@ -125,63 +123,70 @@ class IdempotencyRecord:
 
 
 @dataclass
-class Hooks:
-    """The hooks of a service, and what all of its writes share.
+class Domain:
+    """What all reads and writes of a service share, and the seams by which features take part in them.
 
-    `before_write` returns a change as functions of the service leave it. `check` is called before every write, or after
-    several, whose items may refer to each other; before functions see an item, it is called without being `bounded`,
-    which counts nothing. `check_body` is called before each action, with the schema of its body and what that has
-    loaded. `after_write` are called in their order: the event, then what refers to a deleted item, then functions.
-    `idempotency` returns the record of the current request, given the JSON value of its body, what makes the response
-    of an answer, and whether that holds a `secret`.
-    `before_read` are called before items are read, with how the caller sees these. `represent` returns how the callers
-    of a version of the API see the items of a collection. `items` returns the `Items` of a unit.
-    `dependents` are the collections whose items the current request deletes with the item that they refer to, although
-    on_delete is "null". While it `clears`, a deletion sets weak references to the item to null. `described` returns the
-    application whose document describes this one. `new_id` returns the id of a new item, in the order of their
-    creation; by `clock` it has its times, and it is within the `limits`.
-    `resources` are the collections by their names. Large bodies are loaded one after the other, each in the context of
-    `large`, which waits for that until a deadline: so small requests that come later need not wait for many of them.
+    `resources` are the collections by their names, and `items` returns the `Items` of a unit. `new_id` returns the id
+    of a new item, in the order of their creation; by `clock` it has its times, and it is within the `limits`. Large
+    bodies are loaded one after the other, each in the context of `large`, which waits for that until a deadline: so
+    small requests that come later need not wait for many of them.
+
+    `check` is that of the references, called before every write, or after several, whose items may refer to each other;
+    before functions see an item, it is called without being `bounded`, which counts nothing. `check_body` is called
+    before each action, with the schema of its body and what that has loaded.
+
+    `view` return how callers of a version of the API see the items of a collection, given how they saw them so far.
+    `query` are called before items are read or deleted, with how the caller sees these, and the most that a page has.
+    `once` returns the record of the current request, given the JSON value of its body, what makes the response of an
+    answer, and whether that holds a `secret`. `changing` return a change before it is written, as it is to be: so do
+    the functions of a service. `changed` are called after it: for its event, what refers to a deleted item, functions.
     """
 
-    check: Callable[..., None] = lambda unit, change, bounded=True: None
-    check_body: Callable[["Unit", Schema, Any], None] = lambda unit, schema, loaded: None
-    before_write: Callable[["Unit", Change, ItemLimits], Change] = lambda unit, change, limits: change
-    after_write: list[Callable[["Unit", Change], None]] = field(default_factory=list)
-    idempotency: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
-    before_read: list[Callable[[View, int], None]] = field(default_factory=list)
-    represent: Callable[[StoredView, str], Views] = lambda stored, version: stored
-    items: Callable[["Unit"], Any] = lambda unit: None
-    dependents: Callable[[], Collection[str]] = lambda: ()
-    described: Callable[[Any], Any] = lambda app: app
-    clears: bool = True
-    new_id: Callable[[], str] = uuid7
     clock: Clock = time
     limits: ItemLimits = NO_LIMITS
+    new_id: Callable[[], str] = uuid7
     resources: Mapping[str, Resource] = field(default_factory=dict)
+    items: Callable[["Unit"], Any] = lambda unit: None
     large: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
+    check: Callable[..., None] = lambda unit, change, bounded=True: None
+    check_body: Callable[["Unit", Schema, Any], None] = lambda unit, schema, loaded: None
+    view: Hook[Callable[[Views, StoredView, str], Views]] = field(default_factory=Hook)
+    query: Hook[Callable[[View, int], None]] = field(default_factory=Hook)
+    once: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
+    changing: Hook[Callable[["Unit", Change], Change]] = field(default_factory=Hook)
+    changed: Hook[Callable[["Unit", Change], None]] = field(default_factory=Hook)
+
+    def views_of(self, stored: StoredView, version: str) -> Views:
+        """How the callers of a version of the API see the items of a collection."""
+        views: Views = stored
+        for seen in self.view.functions:
+            views = seen(views, stored, version)
+        return views
 
 
 class Unit:
     """What one call changes in one transaction: all of it, or nothing. Else only an operator's commands write items.
 
-    `changes` has the last change of each item, by collection and id. The `command` is the one that is being done.
+    `changes` has the last change of each item, by collection and id. The `command` is the one that is being done. While
+    it `clears`, a deletion sets weak references to the item to null.
     """
 
-    def __init__(self, hooks: Hooks, transaction: Transaction, call: Call) -> None:
-        self.hooks, self.transaction, self.call = hooks, transaction, call
+    clears = True
+
+    def __init__(self, domain: Domain, transaction: Transaction, call: Call) -> None:
+        self.domain, self.transaction, self.call = domain, transaction, call
         self.changes: dict[tuple[str, str], Change] = {}
         self.command: Command | None = None
         self._tried: list[Change] = []  # in order, also those that the store refuses
 
     @cached_property
     def items(self) -> Any:
-        """What functions of the service do in it: see `Hooks.items`."""
-        return self.hooks.items(self)
+        """What functions of the service do in it: see `Domain`."""
+        return self.domain.items(self)
 
     def now(self) -> str:
         """The time, as items have it."""
-        return rfc3339(self.hooks.clock.time())
+        return rfc3339(self.domain.clock.time())
 
     def changed(
         self,
@@ -197,22 +202,23 @@ class Unit:
         It has the time of the item after it; a deletion is at this moment. Raises what functions raise.
         """
         at = after.updated_at if after else time_after(before.updated_at if before else "", self.now())
-        change = Change(stored, before, after, at, self.command, follows)
+        change = Change(stored, before, after, at, self.command, follows, limits)
         self._tried.append(change)
-        if (changed := self.hooks.before_write(self, change, limits)) is not change:
-            self._tried.append(changed)
-        return changed
+        for changing in self.domain.changing.functions:
+            if (changed := changing(self, change)) is not change:
+                self._tried.append(change := changed)
+        return change
 
     def apply(self, stored: StoredView, before: Record | None, after: Record | None) -> Record:
         """Write an item as functions of the service leave it; return it as it is, or last was. Raises as `put`."""
-        change = self.changed(stored, before, after, limits=self.hooks.limits)
+        change = self.changed(stored, before, after, limits=self.domain.limits)
         if change.after is not before:
             self.put(change)
         return change.record
 
     def put(self, change: Change) -> None:
-        """Check a change, write it, and do what follows it. Raises as `write`, and what `Hooks` raise."""
-        self.hooks.check(self, change)
+        """Check a change, write it, and do what follows it. Raises as `write`, and what the seams raise."""
+        self.domain.check(self, change)
         self.write(change)
         self.follow(change)
 
@@ -232,9 +238,9 @@ class Unit:
 
     def follow(self, *changes: Change) -> None:
         """Do what follows writes. Of several together, all have their events before a function is called."""
-        for listen in self.hooks.after_write:
+        for changed in self.domain.changed.functions:
             for change in changes:
-                listen(self, change)
+                changed(self, change)
 
     def put_record(self, name: str, record: Record, *, is_new: bool = False) -> None:
         """Write a record of a feature, or that of an item whose content and version stay. Raises as `write`."""
@@ -263,7 +269,7 @@ class Unit:
         ids = self.use_ids(stored, [record.id for n, record in enumerate(records) if n not in new], len(new))
         for n, id in zip(new, ids, strict=True):
             numbered[n] = stored.with_id(records[n], id)
-            self.hooks.limits.require(numbered[n].body)
+            self.domain.limits.require(numbered[n].body)
         return numbered
 
     def use_ids(self, stored: StoredView, ids: Iterable[str], new: int = 0) -> list[str]:

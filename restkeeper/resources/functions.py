@@ -19,7 +19,7 @@ from restkeeper.resources.call import EVERYBODY, NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.embedding import Embeddable, with_hops
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
-from restkeeper.resources.item import NO_LIMITS, ItemLimits, digest
+from restkeeper.resources.item import NO_LIMITS, digest
 from restkeeper.resources.queries import GROUPED, ListRequest, Queryable, parse
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView
@@ -149,8 +149,8 @@ class Items:
             _require_owner(self.functions[-1], owner)
             members.pop(owner_field, None)
         with self._whole():
-            id = stored.new_id(self.unit.hooks.new_id)
-            make = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.hooks.limits, owner=owner)
+            id = stored.new_id(self.unit.domain.new_id)
+            make = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.domain.limits, owner=owner)
             record = accepted_record(self, self.functions[-1], stored, make, members)
             (record,) = self.unit.numbered(stored, [record], [sent_id])
             with as_conflict(collection):
@@ -227,7 +227,7 @@ class Items:
         If it is not `bounded`, it can be larger than an item that callers send.
         """
         with self._whole():
-            limits = self.unit.hooks.limits if bounded else NO_LIMITS
+            limits = self.unit.domain.limits if bounded else NO_LIMITS
             change = self.unit.changed(stored, before, after, limits=limits, follows=True)
             if change.after is not before:
                 self._bytes += sum(len(record.body) for record in (before, change.after) if record)
@@ -372,14 +372,14 @@ def as_conflict(collection: str) -> Iterator[None]:
         raise Conflict(f"{collection}: {detail}") from None
 
 
-def run_before(unit: Unit, change: Change, limits: ItemLimits) -> Change:
+def run_before(unit: Unit, change: Change) -> Change:
     """A write as the functions of the service that are called before it leave it: see `Resource.before`."""
     stored, before, after = change.stored, change.before, change.after
     functions = stored.resource.functions and stored.resource.functions.get(f"before {_WRITES[change.kind]}")
     if after is before or not functions:
         return change
     if after is not None:  # functions see no wrong reference, and cannot take away what a right one refers to
-        unit.hooks.check(unit, change, bounded=False)
+        unit.domain.check(unit, change, bounded=False)
         unit.transaction.flush()
     items: Items = unit.items
     for function in functions:
@@ -389,7 +389,7 @@ def run_before(unit: Unit, change: Change, limits: ItemLimits) -> Change:
         elif (item := changed_item(items, function, stored, after, present, items)) is not None:
             create = partial(stored.restore, id=after.id, owner=after.owner)
             make = partial(stored.revise, before) if before else create
-            record = accepted_record(items, function, stored, partial(make, now=change.at, limits=limits), item)
+            record = accepted_record(items, function, stored, partial(make, now=change.at, limits=change.limits), item)
             if before and record is before and after.removed != before.removed:  # which older versions show
                 record = stored.touched(before, now=change.at)
             after = record if record is before else record._replace(removed=after.removed)
@@ -482,7 +482,7 @@ def changed_record(
     item = changed_item(items, function, stored, before, *more)
     if item is None:
         return before
-    make = partial(stored.revise, before, now=items.unit.now(), limits=items.unit.hooks.limits)
+    make = partial(stored.revise, before, now=items.unit.now(), limits=items.unit.domain.limits)
     with as_conflict(stored.name):
         return accepted_record(items, [function, *items.functions][-1], stored, make, item, before)
 

@@ -11,7 +11,7 @@ from restkeeper.errors import InvalidQuery, NotFound
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
-from restkeeper.resources.changes import Answer, Hooks
+from restkeeper.resources.changes import Answer, Domain
 from restkeeper.resources.embedding import Relation, relations_for, with_hops, with_related
 from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
@@ -53,7 +53,7 @@ class ServedCollection:
     views: Views
     store: Store
     config: Config
-    hooks: Hooks
+    domain: Domain
     choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     relations: Mapping[str, Relation] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class ServedCollection:
     @cached_property
     def rights(self) -> Rights | None:
         """What callers may set of the items by values, if not all of them may set all."""
-        rights = Rights(self.stored, self.hooks.resources)
+        rights = Rights(self.stored, self.domain.resources)
         return rights if rights.are_asked else None
 
     @property

@@ -9,7 +9,7 @@ from marshmallow import Schema, fields
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.changes import Change, Hooks, Unit
+from restkeeper.resources.changes import Change, Domain, Unit
 from restkeeper.resources.functions import (
     MOST_CHANGES,
     Items,
@@ -36,8 +36,8 @@ class StillReferenced(Conflict):
 class References:
     """The references between the collections of a service."""
 
-    def __init__(self, collections: Mapping[str, StoredView], hooks: Hooks) -> None:
-        self._hooks = hooks
+    def __init__(self, collections: Mapping[str, StoredView], domain: Domain) -> None:
+        self._domain = domain
         self._resources = {name: stored.resource for name, stored in collections.items()}
         self._to: dict[str, list[tuple[StoredView, str, str]]] = {}
         self._collections = collections
@@ -169,7 +169,7 @@ class References:
         for name, deleted_ids in deleted.items():
             to = [*chain.from_iterable(map(self._resources[name].forms, deleted_ids))]
             for stored, path, rule in self._to.get(name, ()):
-                if isinstance(stored.revision.references[path], WeakReference) and not self._hooks.clears:
+                if isinstance(stored.revision.references[path], WeakReference) and not unit.clears:
                     continue
                 is_known = root_of(path) not in stored.of(call.caller).hidden
                 if rule == "null" and is_known and stored.resource.public_name in call.dependents:

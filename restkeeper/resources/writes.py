@@ -21,7 +21,7 @@ from restkeeper.errors import (
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import NONE, Call, Conditions, lacking
-from restkeeper.resources.changes import Answer, Change, Command, Hooks, IdempotencyRecord, Operation, Unit
+from restkeeper.resources.changes import Answer, Change, Command, Domain, IdempotencyRecord, Operation, Unit
 from restkeeper.resources.functions import (
     Items,
     as_conflict,
@@ -87,7 +87,7 @@ class CommandUnit(Unit):
         if rights:
             rights.require_owner(to.caller, to.view, sent, before)
         change = to.view.merge if command.kind == "merge" or command.unique else to.view.replace
-        after = change(before, sent, now=self.now(), limits=self.hooks.limits)
+        after = change(before, sent, now=self.now(), limits=self.domain.limits)
         if rights and after is not before:
             rights.require_values(to.caller, to.view, sent, before, after)
         return to.answer(self.write_item(to, before, after))
@@ -97,7 +97,7 @@ class CommandUnit(Unit):
         if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
         records = self.numbered(to.served.stored, new, [each.body for each in commands])
-        for n in in_turns([*range(len(records))], to.served.hooks.clock, self.transaction.turn_seconds):
+        for n in in_turns([*range(len(records))], to.served.domain.clock, self.transaction.turn_seconds):
             self.command = commands[n]
             records[n] = self.write_item(to, None, records[n])
         last = (self.changes[to.served.name, record.id] for record in records)
@@ -111,7 +111,7 @@ class CommandUnit(Unit):
         """Do an action, of an item or of the collection. Raises what its function raises."""
         items: Items = self.items
         if action.schema:
-            self.hooks.check_body(self, action.schema, loaded)
+            self.domain.check_body(self, action.schema, loaded)
         more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
         if before is None:
             return Answer(returned_json(action.function, invoke(items, action.function, *more)))
@@ -177,12 +177,12 @@ class Execution:
         call: Call,
         collections: Iterable[ServedCollection],
         store: Store,
-        hooks: Hooks,
+        domain: Domain,
         *,
         locked: Iterable[str],
         large: bool = False,
     ) -> None:
-        self.call, self._store, self._clock, self._hooks, self._large = call, store, hooks.clock, hooks, large
+        self.call, self._store, self._clock, self._domain, self._large = call, store, domain.clock, domain, large
         self._collections, self._readers = {each.name: each for each in collections}, dict[str, CollectionReader]()
         self._locked = [*locked]
         self._response: Answer | None = None
@@ -231,7 +231,7 @@ class Execution:
         store, deadline = self._store, self.call.deadline(self._clock)
         if (stored := once.find(self.call, store)) is not None:
             return stored
-        with self._hooks.large(deadline) if self._large else nullcontext():
+        with self._domain.large(deadline) if self._large else nullcontext():
             self._response = self.load()
         work = partial(self._work, once)
         while stored is None:
@@ -245,7 +245,7 @@ class Execution:
         return stored
 
     def _work(self, once: IdempotencyRecord, transaction: Transaction) -> Any:
-        self.unit = unit = CommandUnit(self._hooks, transaction, self.call)
+        self.unit = unit = CommandUnit(self._domain, transaction, self.call)
         unit.reader = self.reader
         if self._response:  # it is stored by the claim of the key
             reply = once.save(transaction, self._response)
@@ -270,7 +270,7 @@ class Commands(Execution):
         *,
         large: bool = False,
     ) -> None:
-        super().__init__(call, [of], of.store, of.hooks, locked=[of.name], large=large)
+        super().__init__(call, [of], of.store, of.domain, locked=[of.name], large=large)
         self._commands, self._ahead, self._to = commands, ahead, self.reader(of.name)
         self._new = list[Record]()
         self.use_reserve = commands[0].kind == "delete"  # which makes room
@@ -331,17 +331,17 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
     """New items, which are not stored yet; of those of an array the faults of all are raised, in their places."""
     records, faults, references, owner = list[Record](), list[JsonObject](), 0, commands[0].owner
     names, stored = to.view.names_of(to.served.stored.revision.owner), to.served.stored
-    rights, hooks = to.served.rights, to.served.hooks
+    rights, domain = to.served.rights, to.served.domain
     if owner is not None and (known := next((name for each in commands for name in names if name in each.body), "")):
         raise owner_fault(f"is {known} in the item, too: send one of them")
     if owner is None and to.served.resource.ownership is not Ownership.NONE:
         owner = to.view.access.owner_of_new(to.caller)
-    for command in in_turns(commands, hooks.clock):
+    for command in in_turns(commands, domain.clock):
         try:
-            id, now, sent = stored.new_id(hooks.new_id), rfc3339(hooks.clock.time()), command.body
+            id, now, sent = stored.new_id(domain.new_id), rfc3339(domain.clock.time()), command.body
             if rights:
                 rights.require_owner(to.caller, to.view, sent, None)
-            record = to.view.create(sent, id=id, now=now, limits=hooks.limits, owner=owner)
+            record = to.view.create(sent, id=id, now=now, limits=domain.limits, owner=owner)
             if rights:
                 rights.require_values(to.caller, to.view, sent, None, record)
             records.append(record)

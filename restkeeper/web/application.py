@@ -1,11 +1,12 @@
-"""Flask, with hooks around every request in one order, and one URL adapter for all hosts.
+"""Flask, with seams around every request in one order, and one URL adapter for all hosts.
 
-Hooks are given the request, so that they need no context-local proxy. Everything else is Flask as documented.
+What they call is given the request, so that they need no context-local proxy. Everything else is Flask as documented.
 """
 
 import logging
 import re
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from functools import lru_cache
 from socket import socket
 from types import MethodType
@@ -21,6 +22,7 @@ from werkzeug.routing import Map, MapAdapter, Rule
 from werkzeug.wsgi import get_current_url, get_host
 
 from restkeeper import exactjson
+from restkeeper.hook import Hook
 from restkeeper.web import current_request
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")  # which change nothing (RFC 9110, section 9.2.1)
@@ -91,15 +93,29 @@ class Sessions(SecureCookieSessionInterface):
 
 _log = logging.getLogger("restkeeper")
 
-Before = Callable[[Request], Response | None]
-After = Callable[[Request, Response], None]
+Wsgi = Callable[..., Iterable[bytes]]
+Check = Callable[[Request], Response | None]
+Answered = Callable[[Request, Response], None]
+
+
+class Stage(IntEnum):
+    """The stages of a request before its handler, in order."""
+
+    EDGE = 0  # an address of this service, and a page that may call it
+    CALLER = 1  # who calls
+    LIMIT = 2  # how often, and how much
+    VERSION = 3  # of the API: where there is one
+    PERMISSION = 4  # what the caller may do
 
 
 class Application(Flask):
     """The WSGI application.
 
-    `before` run before every handler, in order; a response that one returns is that of the request. `after` run on
-    every response, in the opposite order. Both run outside of hooks that are registered in Flask's way.
+    `checking` are called before every handler, in the order of their stages; a response that one returns is that of
+    the request. `answered` are called with every response, in the opposite order. Both are outside of hooks that are
+    registered in Flask's way. `ready` are called once, when all routes are registered.
+
+    `described` returns the application whose document describes this one: itself, or of a JSON file another one.
 
     `collections` are the names of paths that are not free for the service itself: see `placed`. While the routes that
     are added `are_own`, they are those of the service itself.
@@ -123,14 +139,15 @@ class Application(Flask):
         self.are_own = False
         super().__init__(*arguments, **options)
         self.ensure_sync = lru_cache(maxsize=1024)(self.ensure_sync)  # type: ignore[method-assign]
-        self.before: list[Before] = []
-        self.after: list[After] = []
+        self.checking: Hook[Check] = Hook()
+        self.answered: Hook[Answered] = Hook()
+        self.ready: Hook[Callable[[], None]] = Hook()
+        self.described: Callable[[], Application] = lambda: self
         self.refused: list[Callable[[str], None]] = []
-        self.ready: list[Callable[[], None]] = []  # to be called once, when all routes are registered
         self.trusts_host: Callable[[str], bool] = lambda host: True
         self.trusts_any_host = True  # so that a request's host is no more than what the client says
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
-        self._failures: set[tuple[After, type[Exception]]] = set()
+        self._failures: set[tuple[Answered, type[Exception]]] = set()
 
     def add_url_rule(
         self,
@@ -161,24 +178,25 @@ class Application(Flask):
         return super().make_response((value, *rest) if rest else value)
 
     def preprocess_request(self) -> ResponseReturnValue | None:
-        """Run the hooks of `before`, then those of Flask."""
+        """Call what is `checking`, then the hooks of Flask."""
         request = current_request()
-        for check in self.before:
+        for check in self.checking.functions:
             if (reply := check(request)) is not None:
                 return reply
         return super().preprocess_request() if self.before_request_funcs or self.url_value_preprocessors else None
 
     def process_response(self, response: Response) -> Response:
-        """Run the hooks of Flask, then those of `after`."""
+        """Call the hooks of Flask, then what is `answered`."""
         response = super().process_response(response)
         request = current_request()
-        for after in reversed(self.after):
+        for answered in reversed(self.answered.functions):
             try:
-                after(request, response)
+                answered(request, response)
             except Exception as error:  # the change is committed, and the response must say so
-                if (failure := (after, type(error))) not in self._failures:  # it may occur with every request
+                if (failure := (answered, type(error))) not in self._failures:  # it may occur with every request
                     self._failures.add(failure)
-                    _log.error("%s failed after the handler; the response goes out", after.__qualname__, exc_info=error)
+                    name = answered.__qualname__
+                    _log.error("%s failed after the handler; the response goes out", name, exc_info=error)
         return response
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:

@@ -6,16 +6,17 @@ required; every cause gets the same response.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from flask import Request
 
 from restkeeper.errors import BadRequest, Forbidden, Problem, Unauthorized
+from restkeeper.hook import Hook
 from restkeeper.net import is_loopback
 from restkeeper.resources.call import (
     ADMIN,
@@ -133,6 +134,18 @@ class SignedCredential(InvalidCredential):
     """An invalid credential with a valid signature: nobody has guessed it, so that it is no failure of an address."""
 
 
+class Credentials(NamedTuple):
+    """A kind of credentials, and how their token is read from an `Authorization` field of other `schemes`.
+
+    `resolve` raises InvalidCredential. What is signed nobody can guess: it is tried whatever failures an address had,
+    so that others at the same address lock out nobody. Its `resolve` uses no store, and can raise SignedCredential.
+    """
+
+    resolve: Resolver
+    are_signed: bool = False
+    schemes: Mapping[str, Callable[[str], str]] = {}
+
+
 class FailureLimit:
     """The limit of wrong credentials and refused hosts of an address: this one never refuses."""
 
@@ -154,17 +167,12 @@ class Guard:
     """Identifies the caller of each request and, after the limits, authorizes it.
 
     Without a credential the caller is NOBODY if credentials are `required`, else EVERYBODY. With `local_only`, other
-    machines are refused. Features add what resolves credentials: to `schemes` how the token is read from an
-    `Authorization` field of a scheme, to `verifiers` and `resolvers` who its caller is; they are called in order.
-    Verifiers are for what is signed, which nobody can guess: they are called whatever failures an address had, so that
-    others at the same address lock out nobody. They use no store, and can raise SignedCredential. While it
+    machines are refused. Features add the kinds of credentials, which are tried in order. While it
     `ignores_credentials`, a request has none: those that it sends are for another service.
     """
 
     def __init__(self, *, required: bool = False, local_only: bool = False) -> None:
-        self.schemes: dict[str, Callable[[str], str]] = {"bearer": str.strip}
-        self.verifiers: list[Resolver] = []
-        self.resolvers: list[Resolver] = []
+        self.identifying: Hook[Credentials] = Hook()
         self.failures = FailureLimit()
         self.is_required = required
         self.local_only = local_only
@@ -250,8 +258,8 @@ class Guard:
         token = key.strip() if key is not None else self._token_in(authorization or "")
         digest = digest_of(token)
         try:
-            for verify in self.verifiers:
-                if (who := verify(token, digest)) is not None:
+            for kind in self.identifying.functions:
+                if kind.are_signed and (who := kind.resolve(token, digest)) is not None:
                     return who
         except SignedCredential:
             raise self._unauthorized(_INVALID, authorization or "") from None
@@ -261,17 +269,25 @@ class Guard:
         # Until it is resolved; others at the same address have a share of the store of their own.
         worked_for.set(digest if is_known else address_keys(environ)[0])
         with suppress(InvalidCredential):
-            for resolve in self.resolvers:
-                if (who := resolve(token, digest)) is not None:
+            for kind in self.identifying.functions:
+                if not kind.are_signed and (who := kind.resolve(token, digest)) is not None:
                     if not is_known:
                         self.failures.note_success(environ, digest)
                     return who
         self.failures.note_failure(environ)
         raise self._unauthorized(_INVALID, authorization or "")
 
+    @cached_property
+    def _schemes(self) -> dict[str, Callable[[str], str]]:
+        """How a token is read from an `Authorization` field, by the scheme of that."""
+        schemes: dict[str, Callable[[str], str]] = {"bearer": str.strip}
+        for kind in self.identifying.functions:
+            schemes |= kind.schemes
+        return schemes
+
     def _unauthorized(self, detail: str, authorization: str) -> Unauthorized:
         """A refusal with the challenge of the scheme that was tried, if it is known (RFC 9110, section 11.6.1)."""
-        if "basic" in self.schemes and authorization.strip().partition(" ")[0].lower() == "basic":
+        if "basic" in self._schemes and authorization.strip().partition(" ")[0].lower() == "basic":
             challenge = f'Basic {REALM}, charset="UTF-8"'
         else:
             challenge = f'Bearer {REALM}, error="invalid_token"'
@@ -280,9 +296,9 @@ class Guard:
     def _token_in(self, authorization: str) -> str:
         """The token in an Authorization field. Raises Unauthorized for an unknown scheme."""
         scheme, _, rest = authorization.strip().partition(" ")
-        if read := self.schemes.get(scheme.lower()):
+        if read := self._schemes.get(scheme.lower()):
             return read(rest)
-        raise self._unauthorized(_SCHEMES + (", or by Basic" if "basic" in self.schemes else ""), authorization)
+        raise self._unauthorized(_SCHEMES + (", or by Basic" if "basic" in self._schemes else ""), authorization)
 
 
 def _is_of_here(environ: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from flask import Request, Response
 
 from restkeeper.errors import MOST_FAULTS, BadRequest, CrossOrigin, InvalidQuery, UriTooLong, shortened
 from restkeeper.net import is_loopback
-from restkeeper.web.application import Application, host_of
+from restkeeper.web.application import Application, Stage, Wsgi, host_of
 from restkeeper.web.operations import operation_of
 
 LONGEST_ENTRY = 64  # characters of X-Forwarded-For: an address of IPv6 has up to 45, in brackets and with a port more
@@ -66,11 +66,8 @@ def install(
             if body := operation_of(app.view_functions[adapter.match(method="PATCH")[0]]).body:
                 response.headers["Accept-Patch"] = ", ".join(body.media_types)
 
-    app.before.append(require_sane_address)
-    app.after.append(forbid_guessing)
-
-
-Wsgi = Callable[..., Iterable[bytes]]
+    app.checking.add(require_sane_address, stage=Stage.EDGE)
+    app.answered.add(forbid_guessing)
 
 
 class TrustedProxies:
@@ -135,7 +132,7 @@ def refuse_other_sites(app: Application, origins: Collection[str] = (), *, local
     An open service on the reader's machine would be reachable to every page, and even responses that a page cannot
     read cost time and reveal their size.
     """
-    app.before.append(own_site_check(origins, local_only=local_only))
+    app.checking.add(own_site_check(origins, local_only=local_only), stage=Stage.EDGE)
 
 
 def own_site_check(origins: Collection[str] = (), *, local_only: bool = True) -> Callable[[Request], None]:

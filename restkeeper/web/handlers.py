@@ -186,7 +186,7 @@ class CollectionHandlers:
             ("Content-Type", JSON),
             ("Content-Length", str(len(answer.body))),
             ("ETag", f'"{answer.tag}"'),
-            ("Last-Modified", last_modified(answer.changed_at, self.items.hooks.clock.time())),
+            ("Last-Modified", last_modified(answer.changed_at, self.items.domain.clock.time())),
             ("Cache-Control", self.caching),
         ]
         return Reply([answer.body], headers=headers_of(headers))
@@ -211,8 +211,8 @@ class CollectionHandlers:
     def _begin_read(self, most: int = 0) -> CollectionReader:
         require_acceptable(JSON, *[CSV] * bool(most))
         reader = CollectionReader(self.items, current_call())
-        for before in self.items.hooks.before_read:
-            before(reader.view, most)
+        for translate in self.items.domain.query.functions:
+            translate(reader.view, most)
         return reader
 
     def page(self, reader: CollectionReader, *also: Filter) -> Reply:
@@ -239,7 +239,7 @@ class CollectionHandlers:
             found = reader.list_page(listing, query, _prefix() if listing.embed else "")
             body, tag = found.body, found.tag + end
             if end:
-                body = _csv(listing, body, reader.view, self.items.hooks.clock)
+                body = _csv(listing, body, reader.view, self.items.domain.clock)
             headers = [
                 ("Content-Type", f"{CSV}; charset=utf-8" if end else JSON),
                 ("Content-Length", str(len(body))),
@@ -301,7 +301,7 @@ class CollectionHandlers:
             sent = handlers.body(JSON) if action.body else read_none(handlers.items.config.max_body)
             render = handlers.reply if action.of_item else _plain
             command = Command("act", handlers.name, id or "", sent, action, current_call().conditions)
-            return handlers.execute([command], handlers.items.hooks.idempotency(sent, render))
+            return handlers.execute([command], handlers.items.domain.once(sent, render))
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
@@ -342,7 +342,7 @@ class CollectionHandlers:
         if CONFLICT_QUERY in args:
             new = by_unique(CollectionReader(self.items, current_call()), new, args)
         commands = [new._replace(body=each, pointer=pointer) for pointer, each in several]
-        return self.execute(commands, self.items.hooks.idempotency(sent, partial(self.created, path)), ahead)
+        return self.execute(commands, self.items.domain.once(sent, partial(self.created, path)), ahead)
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -389,10 +389,7 @@ class CollectionHandlers:
     @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired, ValidationFailed)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
-        require_acceptable(JSON)
-        call = current_call()
-        call.dependents = self.items.hooks.dependents()
-        command = Command("delete", self.name, id, conditions=call.conditions)
+        command = Command("delete", self.name, id, conditions=self._begin_read().call.conditions)
         return self.execute([command], IdempotencyRecord(_plain))
 
 
@@ -493,10 +490,10 @@ class SecretItemHandlers(CollectionHandlers):
 
         how = Operation(self._renew) if id else Operation(self._insert, lambda sent: self.make(sent, self._now()))
         command = Command("act", self.name, id, sent, how, current_call().conditions)
-        return self.execute([command], self.items.hooks.idempotency(sent, render, secret=True))
+        return self.execute([command], self.items.domain.once(sent, render, secret=True))
 
     def _now(self) -> str:
-        return rfc3339(self.items.hooks.clock.time())
+        return rfc3339(self.items.domain.clock.time())
 
     def _insert(self, unit: CommandUnit, to: CollectionReader, _: None, made: tuple[Record, str]) -> Answer:
         if unit.call.conditions is not NONE:

@@ -6,6 +6,7 @@ from typing import Any
 from flask import Flask, Request
 
 from restkeeper.clock import Clock
+from restkeeper.hook import Hook
 from restkeeper.resources.call import Ahead
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordNotFound
@@ -19,14 +20,14 @@ class Lookup:
     """Reads the record of a credential with what the request will read.
 
     That is an item, for routes that read one; the change token of a collection, for its list; and what the
-    `plans` say: each returns a key, given the request and the id of its caller, or None.
+    features read `ahead`: each says a key, given the request and the id of its caller, or None.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._resources: dict[str | None, Any] = {}  # by the endpoint of an item, or of the list
-        self.plans: list[Callable[[Request, str], Key | None]] = []
+        self.ahead: Hook[Callable[[Request, str], Key | None]] = Hook()
 
     def register(self, app: Flask) -> None:
         """Note which routes read an item of a collection, or read its list."""
@@ -46,7 +47,7 @@ class Lookup:
             arguments = served.view_args
             key: Key | None = (resource.name, resource.key(arguments["id"])) if arguments else resource.name
         else:
-            key = next((key for plan in self.plans if (key := plan(served, caller)) is not None), None)
+            key = next((key for plan in self.ahead.functions if (key := plan(served, caller)) is not None), None)
         first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
         seconds = self._clock.monotonic() - began
         served.environ[AHEAD] = Ahead(key, rest[0] if rest else None, seconds)

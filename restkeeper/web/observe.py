@@ -18,7 +18,7 @@ from flask import request as current_request
 
 from restkeeper.clock import rfc3339
 from restkeeper.mistakes import own_traceback
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, Stage
 from restkeeper.web.auth import name_of
 
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,127}")
@@ -83,8 +83,8 @@ def install(
 
             response.call_on_close(write)
 
-    app.before.append(begin)
-    app.after.append(end)
+    app.checking.add(begin, stage=Stage.EDGE)
+    app.answered.add(end)
 
 
 def _milliseconds(moment: float) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import restkeeper
-from restkeeper import Application, Config, Resource
+from restkeeper import Application, Config, Resource, Seams
 from tests import stores
 from tests.shop import products, users
 
@@ -38,6 +38,13 @@ def create_app(config: Config | None = None, resources: Sequence[Resource] = RES
         app = restkeeper.create_app(config, resources, **{"without": closed_features(), **options})
     stores.opened(app)
     return app
+
+
+def take_part(app: Application, seams: Seams) -> None:
+    """Let a feature take part in the requests of an application that is no service."""
+    for stage, check in seams.checking:
+        app.checking.add(check, stage=stage)
+    app.answered.add(*seams.answered)
 
 
 def bounded(bounds: dict[str, Any]) -> AbstractContextManager[object]:

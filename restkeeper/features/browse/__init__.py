@@ -6,10 +6,11 @@ from flask import Blueprint, Response, request
 
 from restkeeper import exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
+from restkeeper.feature import Seams
 from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service
 from restkeeper.web import preconditions
-from restkeeper.web.application import Application, Reply
+from restkeeper.web.application import Reply
 from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import HTML, JSON, require_acceptable
 from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns, takes
@@ -20,14 +21,15 @@ _SCOPES = {"type": "array", "items": {"type": "string", "maxLength": 8192}, "max
 _PAGE = Result("The page.", {HTML: {"type": "string"}}, ("ETag",))
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Serve the page, unless DOCS=0 or there is no document to read."""
-    if service.config.docs and "openapi" in service.features:
-        routes = Blueprint("browse", __name__)
-        routes.add_url_rule("/browse", view_func=read_browser)
-        routes.add_url_rule("/browse/scopes", view_func=read_scopes)
-        routes.add_url_rule("/browse/<path:name>", view_func=read_browser_file)
-        app.register_blueprint(routes)
+    if not service.config.docs or "openapi" not in service.features:
+        return Seams()
+    routes = Blueprint("browse", __name__)
+    routes.add_url_rule("/browse", view_func=read_browser)
+    routes.add_url_rule("/browse/scopes", view_func=read_scopes)
+    routes.add_url_rule("/browse/<path:name>", view_func=read_browser_file)
+    return Seams(routes=(routes,))
 
 
 @needs(PUBLIC)

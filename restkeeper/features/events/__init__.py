@@ -20,16 +20,17 @@ from werkzeug.datastructures import Headers
 
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.errors import Forbidden, InvalidQuery, PreconditionFailed, Problem, TooManyRequests, Unavailable
+from restkeeper.feature import Seams
 from restkeeper.features.events.types import OF_SERVICE, EventViews, contribution_of, enveloped, known_types
 from restkeeper.parsing import whole
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, KNOWN, Caller, lacking
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.queries import Reader, one_of
-from restkeeper.service import Service, mount
+from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired, StoreError
 from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, StoredEvent, is_event_id
-from restkeeper.web.application import IS_CANCELLED, Application, Reply
+from restkeeper.web.application import IS_CANCELLED, Reply
 from restkeeper.web.auth import caller, caller_keys, needs
 from restkeeper.web.bodies import EVENT_STREAM, JSON, require_acceptable
 from restkeeper.web.calls import arguments, current_call
@@ -85,11 +86,13 @@ PAGE = Result("The events, in the order of their commits.", {JSON: "Event"}, FEE
 NOT_MODIFIED = Result("Nothing has changed.", headers=FEED_HEADERS, name="EventsNotModified", status=304)
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Record an event for each change, and serve /api/VERSION/events."""
-    service.hooks.after_write.append(record_event)
-    mount(app, service, lambda version: EventHandlers(service, version).blueprint())
-    service.contributions.append(contribution_of(service))
+    return Seams(
+        changed=(record_event,),
+        routes=(lambda version: EventHandlers(service, version).blueprint(),),
+        describe=(contribution_of(service),),
+    )
 
 
 def record_event(unit: Unit, change: Change) -> None:

@@ -48,7 +48,7 @@ class EventViews:
 
     def __init__(self, service: Service, version: str) -> None:
         stored = [each for each in service.stored.values() if each.resource.events]
-        self._views = {each.name: service.hooks.represent(each, version) for each in stored}
+        self._views = {each.name: service.domain.views_of(each, version) for each in stored}
         self._oldest = {each.name: each.resource.oldest for each in stored}  # the steps from earlier ones are gone
 
     def fingerprint(self, caller: Caller) -> str:

@@ -14,9 +14,11 @@ from threading import Thread
 
 from flask import Blueprint, Request
 
+from restkeeper import features
 from restkeeper.clock import in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
+from restkeeper.feature import Feature, Seams
 from restkeeper.features.files.declaring import LISTS, Declared, resources_of
 from restkeeper.features.files.file import SCHEMA, File, declare, describe, read_file
 from restkeeper.features.files.options import FileOptions as FileOptions
@@ -29,7 +31,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, Stage
 
 _EMPTY = 'no collections: add an array, such as "posts": []'
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
@@ -73,10 +75,8 @@ def _without_file(create: Create, path: Path, id_name: str, reason: str, look: l
                 if seen != (seen := _stamps(path)) and apart(read_file, path, id_name):
                     return os.kill(os.getpid(), SIGTERM)
 
-    def begin(app: Application, service: Service) -> None:
-        app.before.insert(app.before.index(service.guard.identify), refuse)
-
-    app = create(None, [], name=path.name, begin=begin)
+    feature = Feature("file", lambda service: Seams(checking=((Stage.EDGE, refuse),)))
+    app = create(None, [], name=path.name, features=(*features.FEATURES, feature))
     Thread(target=wait, name="file", daemon=True).start()
     return app
 
@@ -95,16 +95,18 @@ def _application_of(
     declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
 
-    def begin(app: Application, service: Service) -> None:
-        set_up = partial(install, options=options, path=path, arrays=file.content.arrays)
-        make = partial(create, blueprints=blueprints, name=path.name, begin=set_up)
-        service.hooks.described = Description(make, declared, service).application
-        set_up(app, service)
-        if serves or not is_own or any(each.is_checked for each in declared.values()):
-            fill(service, file.content, declared)  # else it is only tried, and nothing can be wrong with items
-        _serve_apart(app, service)
+    set_up = partial(install, options=options, path=path, arrays=file.content.arrays)
+    make = partial(create, blueprints=blueprints, name=path.name)
+    is_filled = serves or not is_own or any(each.is_checked for each in declared.values())
 
-    app = create(config, resources, blueprints=blueprints, name=path.name, begin=begin)
+    def take_part(service: Service) -> Seams:
+        describing = partial(make, features=(*features.FEATURES, Feature("file", set_up)))
+        service.app.described = Description(describing, declared, service).application
+        seams, load = set_up(service), partial(fill, service, file.content, declared)
+        # What is only tried has no items, if nothing can be wrong with them.
+        return replace(seams, ready=(*seams.ready, *[load] * is_filled, partial(_serve_apart, service)))
+
+    app = make(config, resources, features=(*features.FEATURES, Feature("file", take_part)))
     if is_own and serves:
         saved = SavedFile(file, service_of(app), partial(_restart, create, path, options), saved=is_saved)
         Thread(target=_synchronize, args=(saved,), name="file", daemon=True).start()  # a greenlet, by gevent
@@ -135,9 +137,9 @@ def _declared_by(file: File, options: FileOptions) -> tuple[Mapping[str, Declare
     return declared, resources, [*lines, *notes]
 
 
-def _serve_apart(app: Application, service: Service) -> None:
+def _serve_apart(service: Service) -> None:
     """Serve what is no collection of the file below /_/, too: it is there whatever the names in the file are."""
-    prefix = prefix_of(service.default_version)
+    app, prefix = service.app, prefix_of(service.default_version)
     for rule in [*app.url_map.iter_rules()]:
         first, _, rest = rule.rule.removeprefix(prefix)[1:].partition("/")
         if (first in RESERVED or first == "openapi.json") and first not in app.collections:
@@ -158,13 +160,13 @@ class Description:
     _described: Mapping[str, Declared] = field(default_factory=dict)
     _made: Application | None = None
 
-    def application(self, app: Application) -> Application:
+    def application(self) -> Application:
         """The application that describes the one that is served: another one when items have other members.
 
         It takes some milliseconds for each collection: other requests continue.
         """
         if not any(each.is_open for each in self.declared.values()):
-            return app
+            return self.service.app
         store, names = self.service.store, {each.public_name: each.name for each in self.service.resources}
         if (tokens := [*map(store.change_token, names.values())]) != self._tokens:
             some = Query(limit=MOST_DESCRIBED)
@@ -174,7 +176,7 @@ class Description:
             if self._made is None or described != self._described:
                 self._made, self._described = apart(self._application, described), described
             self._tokens = tokens
-        return self._made or app
+        return self._made or self.service.app
 
     def _application(self, described: Mapping[str, Declared]) -> Application:
         own = zip(resources_of(described, []), self.service.resources, strict=True)
@@ -205,7 +207,8 @@ def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> N
     """End this process, and say what the next one has. Raises FileError or ValueError if it cannot be served."""
     file = apart(read_file, path, options.id_name)
     declared, resources, lines = _declared_by(file, options)
-    create(Config(), resources, begin=lambda app, service: fill(service, file.content, declared))
+    filled = Feature("file", lambda service: Seams(ready=(partial(fill, service, file.content, declared),)))
+    create(Config(), resources, features=(*features.FEATURES, filled))
     say(f"{path.name}: {reason}: the service starts again", *lines)
     os.kill(os.getpid(), SIGTERM)  # the server starts another one
 

@@ -16,6 +16,7 @@ from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.errors import Unavailable
 from restkeeper.exactjson import Buffer
+from restkeeper.feature import Seams
 from restkeeper.features.files.file import EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
@@ -24,10 +25,9 @@ from restkeeper.resources.views import StoredView
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
-from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply
+from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Check, Reply, Stage, Wsgi
 from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import JSON, require_acceptable
-from restkeeper.web.edge import Wsgi
 from restkeeper.web.operations import Result, returns
 
 OWN_PATHS = ("/api/", "/_/")  # begin those that no rule rewrites, if they are routes
@@ -57,7 +57,7 @@ class FileOptions:
     quiet: bool = False
 
 
-def install(app: Application, service: Service, options: FileOptions, path: Path, arrays: Mapping[str, Buffer]) -> None:
+def install(service: Service, options: FileOptions, path: Path, arrays: Mapping[str, Buffer]) -> Seams:
     """Serve folders, `/db` and arrays, rewrite paths, and do what the options say, of the file at a path.
 
     Raises FileError and OSError.
@@ -66,24 +66,28 @@ def install(app: Application, service: Service, options: FileOptions, path: Path
     folders = [each for each in (path.with_name("public"), *options.static) if each.is_dir()]
     own = [path, path.with_suffix(SCHEMA), path.with_name("routes.py")]
     files = _StaticFiles(folders, own)
-    app.wsgi_app = _Paths(app, rules, files, service.config.max_url)  # type: ignore[method-assign]
-    guard, config = service.guard, service.config
+    app, guard, config = service.app, service.guard, service.config
     if guard.local_only and not (config.admin_key or config.jwt_jwks):
         guard.ignores_credentials = lambda: not service.store.page("keys", Query(limit=1)).bodies  # until one is made
-    app.before.insert(0, _read_slashes)
-    first: list[Callable[[Request], Response | None]] = [files.send]
+    checks: list[Check] = [_read_slashes, files.send]
     if options.fail or options.delay[1]:
-        first.append(_delays(options, service.clock))
+        checks.append(_delays(options, service.clock))
     if options.read_only:
-        first.append(_refuse_writes)
-    at = app.before.index(guard.identify)
-    app.before[at:at] = first
-    for number, name in enumerate(arrays):
-        view = _array(name, arrays)
-        for prefix in ("", prefix_of(service.default_version)):
-            app.add_url_rule(f"{prefix}/{name}", endpoint=f"array_{number}", view_func=view)
-    if WHOLE not in {rule.rule for rule in app.url_map.iter_rules()}:  # a collection, or a route of routes.py
-        app.add_url_rule(WHOLE, view_func=_whole(service, arrays))
+        checks.append(_refuse_writes)
+
+    def add_routes() -> None:
+        for number, name in enumerate(arrays):
+            view = _array(name, arrays)
+            for prefix in ("", prefix_of(service.default_version)):
+                app.add_url_rule(f"{prefix}/{name}", endpoint=f"array_{number}", view_func=view)
+        if WHOLE not in {rule.rule for rule in app.url_map.iter_rules()}:  # a collection, or a route of routes.py
+            app.add_url_rule(WHOLE, view_func=_whole(service, arrays))
+
+    return Seams(
+        arriving=(lambda following: _Paths(app, following, rules, files, config.max_url),),
+        checking=tuple((Stage.EDGE, check) for check in checks),
+        ready=(add_routes,),
+    )
 
 
 class _StaticFiles:
@@ -127,8 +131,8 @@ class _Paths:
     Files, and routes that have that slash, stay as they are.
     """
 
-    def __init__(self, app: Application, rules: list[Rule], files: _StaticFiles, max_url: int) -> None:
-        self._app, self._next, self._rules, self._files, self._max_url = app, app.wsgi_app, rules, files, max_url
+    def __init__(self, app: Application, following: Wsgi, rules: list[Rule], files: _StaticFiles, max_url: int) -> None:
+        self._app, self._next, self._rules, self._files, self._max_url = app, following, rules, files, max_url
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         _mark_slashes(environ)
@@ -143,8 +147,7 @@ class _Paths:
             is_file = environ["REQUEST_METHOD"] in ("GET", "HEAD") and self._files.find(text)
             if not is_file and not self._has(text) and self._has(text[:-1]):
                 environ["PATH_INFO"] = path[:-1]
-        following: Wsgi = self._next
-        return following(environ, start_response)
+        return self._next(environ, start_response)
 
     def _has(self, path: str) -> bool:
         return bool(self._app.url_map.bind("localhost").allowed_methods(path))

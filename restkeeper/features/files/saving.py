@@ -64,7 +64,7 @@ class SavedFile:
         self._is_serving = False  # an edit
         self.is_over = False
         cast(MemoryStore, service.store).attach(self.refresh, self.commit)
-        service.hooks.after_write.append(self._note)
+        service.domain.changed.add(self._note)
 
     def run(self) -> None:
         """Serve edits until the process ends."""
@@ -141,19 +141,17 @@ class SavedFile:
         moved = [each for each in self.content.moved(edited) if each[0] in order]
 
         def work(unit: Unit) -> None:
+            unit.clears = False  # what was not edited stays as it is
             for name, key, text in edits:
                 self._store(unit, self._stored[name], key, text)
             for name, key in moved:
                 self._move(unit, name, key)
 
-        self._service.hooks.clears = False  # what was not edited stays as it is
         try:
             if edits or moved:
                 self._service.write(work, wait=False)
         except (Problem, StoreError) as error:
             return f"what was edited does not fit ({error})"
-        finally:
-            self._service.hooks.clears = True
         return ""
 
     def _move(self, unit: Unit, name: str, key: str) -> None:

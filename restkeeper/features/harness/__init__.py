@@ -17,8 +17,7 @@ from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.control import Control
 from restkeeper.features.harness.ports import Ports
 from restkeeper.features.harness.spaces import AT_ONCE, ROOT, SPACE, Instance, Space, Spaces
-from restkeeper.service import service_of
-from restkeeper.web.application import Application
+from restkeeper.web.application import Application, Stage
 from restkeeper.web.edge import refuse_other_sites
 
 CONTROL = "/__harness__"
@@ -47,8 +46,8 @@ def application_of(make: Callable[..., Application], make_control: Callable[...,
     control = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness")
     if config.harness == "remote":
         refuse_other_sites(control, config.cors_origins, local_only=False)
-    control.after.append(_date)
-    control.before.insert(control.before.index(service_of(control).guard.identify), _refuse)
+    control.answered.add(_date)
+    control.checking.add(_refuse, stage=Stage.EDGE)
     below = DispatcherMiddleware(control, {CONTROL: control})
 
     def dispatch(environ: Any, start_response: Any) -> Any:

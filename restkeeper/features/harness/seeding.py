@@ -24,7 +24,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     unique value that exists, and a reference to nothing.
     """
     turns: Any = partial(in_turns, clock=service.clock, others=inf)  # only this space waits for the transaction
-    now, limits = rfc3339(service.clock.time()), service.hooks.limits
+    now, limits = rfc3339(service.clock.time()), service.domain.limits
     collections = {each.resource.public_name: each for each in service.stored.values()}
     if unknown := [name for name in data if name not in collections]:
         known = ", ".join(collections)
@@ -45,7 +45,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     def create(unit: Unit, stored: StoredView, sent: Any) -> Change:
         if not isinstance(sent, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-        record = stored.restore(sent, id=stored.new_id(service.hooks.new_id), now=now, limits=limits)
+        record = stored.restore(sent, id=stored.new_id(service.domain.new_id), now=now, limits=limits)
         (record,) = unit.numbered(stored, [record], [sent])
         change = Change(stored, None, record, now)
         unit.write(change)
@@ -60,7 +60,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
                     created.append((pointer, create(unit, collections[name], each)))
         for pointer, change in turns(created):
             with at(pointer):
-                service.hooks.check(unit, change, bounded=False)
+                service.domain.check(unit, change, bounded=False)
         with at("/seed"):
             unit.follow(*(change for _, change in created))
 

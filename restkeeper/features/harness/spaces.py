@@ -28,7 +28,7 @@ from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.web.application import Application, Serve
+from restkeeper.web.application import Application, Serve, Stage
 
 SPACE = "restkeeper.space"  # in the WSGI environment: the id of the space, of a request on a connection to its port
 ROOT = "root"  # the id of the space at the server's own address
@@ -84,7 +84,7 @@ class Ids:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        service.hooks.new_id = self._new_id
+        service.domain.new_id = self._new_id
 
     def begin(self, seed: int | None) -> None:
         """Give the first one next."""
@@ -106,8 +106,8 @@ class Instance:
         self.serve = self.app.wsgi_app  # the service, also where the application serves spaces
         self.service = service_of(self.app)
         self.store = cast(MemoryStore, self.service.store)
-        self.app.before.insert(self.app.before.index(self.service.guard.identify), answer)
-        self.app.after.append(self._finish)
+        self.app.checking.add(answer, stage=Stage.EDGE)
+        self.app.answered.add(self._finish)
         self.ids = Ids(self.service)
         self._empty = self.store.saved()
         self.busy = 0

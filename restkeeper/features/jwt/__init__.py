@@ -2,9 +2,10 @@
 
 from importlib import import_module
 
+from restkeeper.feature import Seams
 from restkeeper.resources.call import Caller
 from restkeeper.service import Service
-from restkeeper.web.application import Application
+from restkeeper.web.auth import Credentials
 from restkeeper.web.operations import Contribution
 
 SCHEMES = {
@@ -13,12 +14,11 @@ SCHEMES = {
 }
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Accept the tokens of the issuer, if one is configured. Raises Unavailable if its key file cannot be used."""
-    service.contributions.append(Contribution(security=SCHEMES))
-    config = service.config
+    config, described = service.config, (Contribution(security=SCHEMES),)
     if not config.jwt_jwks:
-        return
+        return Seams(describe=described)
     tokens = import_module("restkeeper.features.jwt.tokens")  # with its libraries, which take a tenth of a start
     verifier = tokens.Tokens(
         config.jwt_issuer, config.jwt_audience, config.jwt_jwks, owner=config.jwt_owner, now=service.clock.time
@@ -31,4 +31,4 @@ def install(app: Application, service: Service) -> None:
         who = f"jwt:{claims.subject}"
         return Caller(who, claims.scopes, claims.owners or (who,))  # a subject could have the name of a team
 
-    service.guard.verifiers.append(resolve)
+    return Seams(identify=(Credentials(resolve, are_signed=True),), describe=described)

@@ -24,17 +24,18 @@ from restkeeper import exactjson
 from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.exactjson import JsonObject, require_none
+from restkeeper.feature import Seams
 from restkeeper.resources.call import ADMIN, SCOPE, Caller
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import ListOf, Pattern, Text, Time
 from restkeeper.schemas.item import ItemSchema
-from restkeeper.service import Service, mount
+from restkeeper.service import Service
 from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
-from restkeeper.web.application import Application, Reply
-from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, InvalidCredential, digest_of
+from restkeeper.web.application import Reply
+from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, Credentials, InvalidCredential, digest_of
 from restkeeper.web.handlers import INPUT, ROTATED, STORED_NEW_WITH_SECRET, UNCACHED, SecretItemHandlers
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -184,13 +185,14 @@ SCHEMES = {
 }
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Accept keys as credentials, also by Basic, and serve /api/VERSION/keys."""
-    service.guard.schemes["basic"] = basic_token
-    service.guard.resolvers.append(KeyResolver(service))
     handlers = KeyHandlers(service)
-    mount(app, service, lambda version: handlers.blueprint())
-    service.contributions.append(Contribution(security=SCHEMES, tags={KEYS.name: ABOUT}))
+    return Seams(
+        identify=(Credentials(KeyResolver(service), schemes={"basic": basic_token}),),
+        routes=(lambda version: handlers.blueprint(),),
+        describe=(Contribution(security=SCHEMES, tags={KEYS.name: ABOUT}),),
+    )
 
 
 def has_keys(service: Service) -> bool:

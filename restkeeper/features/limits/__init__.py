@@ -6,6 +6,7 @@ hosts are counted by address, against guessing.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,10 @@ from flask import Request, Response
 from limits import parse
 
 from restkeeper.errors import TooManyRequests
+from restkeeper.feature import Seams
 from restkeeper.features.limits.counters import Counters, CounterTable, open_counters
 from restkeeper.service import Service
-from restkeeper.web.application import SAFE_METHODS, Application
+from restkeeper.web.application import SAFE_METHODS, Stage
 from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
 from restkeeper.web.operations import Contribution, texts_in
 
@@ -39,20 +41,20 @@ _COUNTED = "restkeeper.limit"  # in the WSGI environment: the use of the quota
 shared_tables: list[CounterTable] = []
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Count requests and failures, as configured."""
     config, now = service.config, service.clock.time
     if config.harness:  # each test counts for itself
         table = CounterTable(HARNESS_SLOTS)
     else:
         table = shared_tables[0] if shared_tables else CounterTable()
-    counters = open_counters(app, table, config.redis_url, clock=service.clock)
+    counters = open_counters(service.app, table, config.redis_url, clock=service.clock)
     if config.failure_limit != "off":
         failures = Quota("failures", config.failure_limit, counters, now=now)
         service.guard.failures = Failures(failures, counters, now=now)
     quotas = {name: Quota(name, text, counters, now=now) for name, text in config.quotas.items()}
-    limit_requests(app, quotas, is_limited=service.guard.is_limited)
-    service.contributions.append(Contribution(headers=HEADERS, problems=(TooManyRequests,)))
+    seams = limit_requests(quotas, is_limited=service.guard.is_limited)
+    return replace(seams, describe=(Contribution(headers=HEADERS, problems=(TooManyRequests,)),))
 
 
 class Use(NamedTuple):
@@ -120,7 +122,7 @@ class Quota:
         return Use(self, max(used, spread), wait, reset)
 
 
-def limit_requests(app: Application, quotas: Mapping[str, Quota], *, is_limited: Callable[[str | None], bool]) -> None:
+def limit_requests(quotas: Mapping[str, Quota], *, is_limited: Callable[[str | None], bool]) -> Seams:
     """Limit each caller's requests, and send its limits with every response (draft-ietf-httpapi-ratelimit-headers-11).
 
     `quotas` has those of the classes "read" (GET, HEAD, OPTIONS) and "write" (all other methods); a missing class has
@@ -129,7 +131,7 @@ def limit_requests(app: Application, quotas: Mapping[str, Quota], *, is_limited:
     Requests beyond a quota raise TooManyRequests.
     """
     if not quotas:
-        return
+        return Seams()
     reading, writing = quotas.get("read"), quotas.get("write")
     policy = ", ".join(each.policy for each in quotas.values())
 
@@ -161,8 +163,7 @@ def limit_requests(app: Application, quotas: Mapping[str, Quota], *, is_limited:
             add("X-RateLimit-Reset", str(use.reset))
             add("RateLimit", f'"{use.quota.name}";r={use.remaining};t={use.wait}')
 
-    app.before.append(require_quota)
-    app.after.append(add_headers)
+    return Seams(checking=((Stage.LIMIT, require_quota),), answered=(add_headers,))
 
 
 class Failures(FailureLimit):

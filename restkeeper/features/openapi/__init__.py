@@ -16,6 +16,7 @@ from flask import Blueprint, Response, request, send_from_directory
 
 from restkeeper import exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
+from restkeeper.feature import Seams
 from restkeeper.features.openapi.document import document
 from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service, service_of
@@ -38,21 +39,21 @@ _DOCUMENT = Result("This document.", {JSON: _OPENAPI}, ("ETag",))
 _PAGE = replace(_DOCUMENT, about="The page.", content={HTML: {"type": "string"}})
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Serve the documents and, unless DOCS=0, the page."""
     routes = Blueprint("openapi", __name__)
     for version in (each.name for each in service.served):
-        read = _reader(app, service, version)
+        read = _reader(service, version)
         routes.add_url_rule(f"{prefix_of(version)}/openapi.json", f"read_openapi_{version}", read)
         if version == service.default_version:
             routes.add_url_rule("/openapi.json", view_func=read)
     if service.config.docs:
         routes.add_url_rule("/docs", view_func=read_docs)
         routes.add_url_rule("/docs/<path:name>", view_func=read_asset)
-    app.register_blueprint(routes)
+    return Seams(routes=(routes,))
 
 
-def _reader(app: Application, service: Service, version: str) -> Callable[[], Response]:
+def _reader(service: Service, version: str) -> Callable[[], Response]:
     """The handler of the document of one version."""
     making = threading.Lock()
 
@@ -70,7 +71,7 @@ def _reader(app: Application, service: Service, version: str) -> Callable[[], Re
         sunsets = sum(each.is_over(service.clock.time()) for each in service.versions.deprecations)
         left_out = "webhooks" if request.args.get("webhooks") == "no" else ""
         with making:  # who asks meanwhile gets the same document
-            text = made(service.hooks.described(app), address_of(""), left_out, sunsets)
+            text = made(service.app.described(), address_of(""), left_out, sunsets)
         return preconditions.document(text, JSON)
 
     return read_openapi

@@ -11,6 +11,7 @@ from flask import Blueprint, Response, render_template, request
 
 from restkeeper import errors, exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, Problem, shortened
+from restkeeper.feature import Seams
 from restkeeper.features.pages.calls import first_calls
 from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service, service_of
@@ -41,13 +42,13 @@ PROBLEM_NAME = Parameter(
 )
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Serve / and /problems/NAME."""
-    handlers = PageHandlers(app, service)
+    handlers = PageHandlers(service.app, service)
     routes = Blueprint("problems", __name__, template_folder="templates")
     routes.add_url_rule("/", view_func=handlers.read_index)
     routes.add_url_rule("/problems/<name>", view_func=handlers.read_problem)
-    app.register_blueprint(routes)
+    return Seams(routes=(routes,))
 
 
 class PageHandlers:
@@ -82,7 +83,7 @@ class PageHandlers:
         links = {name: address_of(path) for name, path in links.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = "https://HOST" if self._app.trusts_any_host else request.host_url.rstrip("/")
-        described = service_of(service.hooks.described(self._app))
+        described = service_of(self._app.described())
         calls = first_calls(service, described, collections, readable, who)
         return _negotiated("index.html", value, calls=calls, base=base, of=service)
 

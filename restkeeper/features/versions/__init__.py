@@ -1,5 +1,6 @@
 """The versions of the API: items in the form of older versions, and responses where no version is served."""
 
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import NoReturn
@@ -8,6 +9,7 @@ from flask import Request
 
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotFound, Problem, shortened
+from restkeeper.feature import Seams
 from restkeeper.features.versions.deprecations import (
     ABOUT,
     Deprecations,
@@ -21,7 +23,7 @@ from restkeeper.resources.call import PUBLIC
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, State, Version, http_date, prefix_of, seconds_of
-from restkeeper.web.application import Application, address_of
+from restkeeper.web.application import Stage, address_of
 from restkeeper.web.auth import needs
 from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
 
@@ -36,7 +38,7 @@ class VersionRetired(Problem):
     )
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Show items in the form of each version, and refuse requests to versions that are not served.
 
     Raises ConfigError for a collection or revision that does not exist.
@@ -49,21 +51,27 @@ def install(app: Application, service: Service) -> None:
             )
         for resource in service.resources:
             require_revision(version, resource)
-    service.hooks.represent = partial(represent, service.versions, service.clock)
     gate = Gate(service)
-    app.before.append(gate.require_served)
     for each in service.versions:
         if service.versions.state(each.name, service.clock.time()) is State.RETIRED:
             rule = f"{prefix_of(each.name)}/<path:rest>"  # so that the preflight of a page passes, and it reads the 410
-            app.add_url_rule(rule, f"retired_{each.name}", gate.refuse_retired, methods=METHODS)
+            service.app.add_url_rule(rule, f"retired_{each.name}", gate.refuse_retired, methods=METHODS)
     problems, about = (VersionRetired, PathRetired), ABOUT if service.versions.deprecations else ""
     hides, amend = partial(is_retired, service), partial(describe, service)
-    service.contributions.append(Contribution(UNUSED, problems=problems, about=about, hides=hides, amend=amend))
-    if service.versions.deprecations:
-        deprecations = Deprecations(app, service)
-        app.before.append(deprecations.refuse_retired)
-        app.after.append(deprecations.mark)
-        app.ready.append(partial(require_known, app, service))
+    seams = Seams(
+        checking=((Stage.VERSION, gate.require_served),),
+        view=(partial(represent, service.versions, service.clock),),
+        describe=(Contribution(UNUSED, problems=problems, about=about, hides=hides, amend=amend),),
+    )
+    if not service.versions.deprecations:
+        return seams
+    deprecations = Deprecations(service.app, service)
+    return replace(
+        seams,
+        checking=(*seams.checking, (Stage.VERSION, deprecations.refuse_retired)),
+        answered=(deprecations.mark,),
+        ready=(partial(require_known, service.app, service),),
+    )
 
 
 def require_revision(version: Version, resource: Resource) -> None:

@@ -27,7 +27,7 @@ from restkeeper.versions import Versions, seconds_of
 T = TypeVar("T", Filter, Sort, GroupBy, Aggregate)
 
 
-def represent(versions: Versions, clock: Clock, newest: StoredView, version: str) -> Views:
+def represent(versions: Versions, clock: Clock, views: Views, newest: StoredView, version: str) -> Views:
     """How callers of a version see the items of a collection. Raises ConfigError for one that it cannot have."""
     ends = [(seconds_of(each.sunset), each.member, each.retired) for each in versions.fields_of(version, newest.name)]
     whole = before_sunsets(versions, newest, version)

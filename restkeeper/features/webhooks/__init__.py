@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from restkeeper.feature import Seams
 from restkeeper.features.events.types import (
     EventType,
     EventViews,
@@ -16,23 +17,24 @@ from restkeeper.features.webhooks.deliverer import Deliverer, Send
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.features.webhooks.sender import Sender
 from restkeeper.resources.call import Caller
-from restkeeper.service import Service, mount
+from restkeeper.service import Service
 from restkeeper.storage.interface import EVENT_ID, StoredEvent
-from restkeeper.web.application import Application
 from restkeeper.web.bodies import JSON
 from restkeeper.web.operations import Contribution, Description, JsonSchema, returned, texts_in
 
 
-def install(app: Application, service: Service) -> None:
+def install(service: Service) -> Seams:
     """Serve /api/VERSION/webhooks. A deliverer sends the events, in this process or in another one."""
-    mount(app, service, lambda version: WebhookHandlers(service, version).blueprint())
     config = service.config
     delays = ", ".join(map(str, config.webhook_retries))
     path = Path(__file__).with_name("description.toml")
     texts = texts_in(path, event_id=EVENT_ID, delays=delays, webhook_timeout=config.webhook_timeout)
     tags = {WEBHOOKS.name: texts["tag"]}
     build = partial(_build, service, texts)
-    service.contributions.append(Contribution(about=texts["about"], tags=tags, build=build))
+    return Seams(
+        routes=(lambda version: WebhookHandlers(service, version).blueprint(),),
+        describe=(Contribution(about=texts["about"], tags=tags, build=build),),
+    )
 
 
 def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> Deliverer:

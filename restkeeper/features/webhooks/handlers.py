@@ -20,7 +20,7 @@ from restkeeper.features.events.types import DISABLED, known_types
 from restkeeper.net import is_address, is_loopback, is_public
 from restkeeper.parsing import whole
 from restkeeper.resources.call import of_program
-from restkeeper.resources.changes import Answer, Command, Hooks, Operation, Unit
+from restkeeper.resources.changes import Answer, Command, Domain, Operation, Unit
 from restkeeper.resources.items import CollectionReader
 from restkeeper.resources.queries import Reader, one_of
 from restkeeper.resources.resource import Resource
@@ -150,7 +150,7 @@ def new_secret() -> str:
 
 def disable_webhook(webhooks: StoredView, transaction: Transaction, id: str, reason: str, now: float) -> None:
     """Send nothing more to a webhook (`now` in seconds since 1970), and record that as an event."""
-    unit = Unit(Hooks(), transaction, of_program())
+    unit = Unit(Domain(), transaction, of_program())
     try:
         record = transaction.read(WEBHOOKS.name, id)
     except RecordNotFound:
@@ -214,7 +214,7 @@ class WebhookHandlers(SecretItemHandlers):
         return _changed(self._webhooks, record, now), new_secret()
 
     def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
-        now, transaction, secrets = self.items.hooks.clock.time(), unit.transaction, [Secret(secret)]
+        now, transaction, secrets = self.items.domain.clock.time(), unit.transaction, [Secret(secret)]
         if before is None:
             unit.apply(self._webhooks, None, record)
             transaction.subscribe(record.id, secrets)
@@ -257,7 +257,7 @@ class WebhookHandlers(SecretItemHandlers):
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
         def make(transaction: Transaction, record: Record) -> Event:
-            return Event(PING, PINGS, id, rfc3339(self.items.hooks.clock.time()), self._webhooks.body(record))
+            return Event(PING, PINGS, id, rfc3339(self.items.domain.clock.time()), self._webhooks.body(record))
 
         return self._queue(id, make)
 
@@ -308,18 +308,18 @@ class WebhookHandlers(SecretItemHandlers):
             return Answer(exactjson.dumps(_represent(unit.transaction.find_delivery(id, number))))
 
         command = Command("act", self.name, id, action=Operation(queue))
-        return self.execute([command], self.items.hooks.idempotency(None, lambda answer: _reply(answer.body)))
+        return self.execute([command], self.items.domain.once(None, lambda answer: _reply(answer.body)))
 
     def _replace(self, unit: CommandUnit, to: CollectionReader, before: Record, sent: JsonObject) -> Answer:
         """Replace a webhook, which stays at its version unless another one is sent."""
         pinned = exactjson.stored(self._webhooks.body(before))["api_version"]
         replace, body = self._webhooks.replace, {"api_version": pinned} | sent
-        return self._change(unit, to, before, replace(before, body, now=unit.now(), limits=unit.hooks.limits))
+        return self._change(unit, to, before, replace(before, body, now=unit.now(), limits=unit.domain.limits))
 
     def _merge(self, unit: CommandUnit, to: CollectionReader, before: Record, patch: JsonObject) -> Answer:
         unset = {name: value for name, value in self.items.defaults.items() if patch.get(name, value) is None}
         merge, body = self._webhooks.merge, patch | unset
-        return self._change(unit, to, before, merge(before, body, now=unit.now(), limits=unit.hooks.limits))
+        return self._change(unit, to, before, merge(before, body, now=unit.now(), limits=unit.domain.limits))
 
     def _change(self, unit: CommandUnit, to: CollectionReader, before: Record, after: Record) -> Answer:
         """Change a webhook. One that was valid by other settings can be paused as it is."""
@@ -329,7 +329,7 @@ class WebhookHandlers(SecretItemHandlers):
             require_none(self._faults(now, pinned=was["api_version"]))
         unit.write_item(to, before, after)
         if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it
-            unit.transaction.resume(before.id, self.items.hooks.clock.time())  # deliveries that wait are sent at once
+            unit.transaction.resume(before.id, self.items.domain.clock.time())  # deliveries that wait are sent at once
         return to.answer(after)
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:

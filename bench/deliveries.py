@@ -109,7 +109,7 @@ def _wait_for_start(worker: subprocess.Popen[str]) -> None:
 def _record(url: str, count: int) -> None:
     def work(transaction: Transaction) -> None:
         for number in range(count):
-            transaction.record(EVENT._replace(item=str(number)))
+            transaction.add_event(EVENT._replace(item=str(number)))
 
     store = open_store(url, stored_collections(find_resources(resources)))
     store.write(work)

@@ -63,7 +63,7 @@ def price_of(number: int) -> float:
 def fill(url: str, count: int, report: Callable[[str], object] = lambda _: None) -> None:
     """Store the items 0 … `count` - 1 in an empty database: first the rows, then the indexes, as is fastest."""
     open_all(url)
-    made = StoredView(RESOURCE).create(
+    made = StoredView(RESOURCE).new_record(
         exactjson.loads(json.dumps({**PRODUCT, "sku": "@sku", "price": 98765.5})), id="@id", now="@at"
     )
     statement = _INSERT.format(body=_expression(made.body.decode()), fields=_expression(fields_of(made.body)[0]))

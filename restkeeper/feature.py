@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flask import Blueprint, Request
 
-from restkeeper.resources.changes import Change, IdempotencyRecord, Unit
+from restkeeper.resources.changes import Change, Once, Unit
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.service import Service
@@ -44,7 +44,7 @@ class Seams:
     ahead: Sequence[Callable[[Request, str], Key | None]] = ()
     view: Sequence[Callable[[Views, StoredView, str], Views]] = ()
     query: Sequence[Callable[[View, int], None]] = ()
-    once: Callable[..., IdempotencyRecord] | None = None
+    once: Callable[..., Once] | None = None
     changing: Sequence[Callable[[Unit, Change], Change]] = ()
     changed: Sequence[Callable[[Unit, Change], None]] = ()
     routes: Sequence[Blueprint | Callable[[str], Blueprint]] = ()

@@ -160,7 +160,7 @@ def attack_items_beyond_the_limits(cluster: Cluster) -> str:
     paths = []
     for number in range(100):
         item = {"name": "old", "description": None, "attributes": kinds[number % 3]}
-        record = StoredView(RESOURCE).create(item, id=uuid7(), now=NOW)
+        record = StoredView(RESOURCE).new_record(item, id=uuid7(), now=NOW)
         if number % 2:
             record = record._replace(fingerprint="other")
         store.write(lambda transaction, record=record: transaction.insert("products", record))

@@ -15,7 +15,7 @@ def event(item: str = "a", type: str = "thing.created", at: str = "2026-01-01", 
 def record(store: Store, *events: Event) -> list[str]:
     """Record events in one transaction, and return their ids."""
     before, collections = store.last_event(), tuple({each.collection for each in events})
-    store.write(lambda transaction: [transaction.record(each) for each in events])
+    store.write(lambda transaction: [transaction.add_event(each) for each in events])
     return all_of(store, EventFilter(collections), 1000, after=before)
 
 

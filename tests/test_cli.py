@@ -267,7 +267,7 @@ def test_reap(app: Application, run: Run) -> None:
         for number in range(BATCH + 1):
             stored_at = 4e9 if number % 2 else 0.0  # a clock was wrong
             transaction.store_response(b"%d" % number, StoredResponse(stored_at, b"x"), expired_before=0.0)
-            transaction.record(Event("product.created", "products", "x", rfc3339(stored_at), b"{}"))
+            transaction.add_event(Event("product.created", "products", "x", rfc3339(stored_at), b"{}"))
 
     store.write(store_expired)
     client, once = app.test_client(), {"Idempotency-Key": "mine"}

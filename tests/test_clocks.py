@@ -32,7 +32,7 @@ def test_events_behind_one_from_the_future_expire(store: Store) -> None:
     """An event that is dated ahead by more than EVENTS_TTL is deleted with its neighbours."""
     days = [1, 400, 2, 3, 9]
     events = [Event("thing.created", "things", "a", rfc3339(NOW + day * 86_400), b"{}") for day in days]
-    store.write(lambda transaction: [transaction.record(event) for event in events])
+    store.write(lambda transaction: [transaction.add_event(event) for event in events])
     before, latest = rfc3339(NOW + 4 * 86_400), rfc3339(NOW + 18 * 86_400)
     assert store.write(lambda transaction: transaction.sweep_events(before, 10, latest=latest)) == 4
 

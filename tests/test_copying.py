@@ -107,7 +107,7 @@ def fill(store: Store) -> None:
         transaction.store_response(b"\0r", StoredResponse(NOW, b"\xff"), expired_before=0.0)
         for each in SAMPLE:
             transaction.insert("things", each._replace(fingerprint="b", owner="me", removed=b'{"x": 1.50}'))
-            transaction.record(Event("thing.created", "things", each.id, "2026", each.body, "me", "b", b"{}"))
+            transaction.add_event(Event("thing.created", "things", each.id, "2026", each.body, "me", "b", b"{}"))
         transaction.delete("things", "b")
         transaction.insert("others", record("a"))
 
@@ -185,7 +185,7 @@ def add(url: str, first: int, last: int) -> None:
         for number in range(first, last):
             id, body = f"{number:06}", b'{"name":"%d","list":["a"],"more":{"x":null}}' % number
             transaction.insert("things", Record(id, 1, "2026", "0123abcd", body, "owner"))
-            transaction.record(Event("thing.created", "things", id, "2026", body, "owner", "0123abcd"))
+            transaction.add_event(Event("thing.created", "things", id, "2026", body, "owner", "0123abcd"))
 
     with closing(open_store(url, [THINGS], Options(synchronous="normal"))) as store:
         store.write(work)

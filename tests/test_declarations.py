@@ -343,7 +343,7 @@ def test_functions_that_lose_a_field_are_found() -> None:
             return {}
 
     with pytest.raises(TypeError, match="what the functions of the schema return is without x"):
-        StoredView(Resource("things", "thing", Losing)).create({"x": "a"}, id="1", now="")
+        StoredView(Resource("things", "thing", Losing)).new_record({"x": "a"}, id="1", now="")
 
 
 @pytest.mark.needs("keys", "ownership")

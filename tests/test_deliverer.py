@@ -179,7 +179,7 @@ def test_changes_of_a_webhook_apply_to_the_next_delivery(shop: Shop) -> None:
 
 def test_a_matching_event_is_found_behind_many_others(shop: Shop) -> None:
     shop.subscribe(types=["user.*"])
-    record = shop.store.write(lambda transaction: [transaction.record(UNWANTED) for _ in range(3 * QUEUED)])
+    record = shop.store.write(lambda transaction: [transaction.add_event(UNWANTED) for _ in range(3 * QUEUED)])
     shop.client.post("/users", json={"email": "a@example.org", "name": "Ada"})
     assert len(record) == 3 * QUEUED and shop.worker.deliver_once() == 1
     assert shop.endpoints.names() == ["Ada"]

@@ -217,7 +217,7 @@ class TestWaiting:
         """Behind many events that do not match, each page ends after some of them; `next` leads on, to the wait."""
         store: Store = app.extensions["restkeeper"].store
         for _ in range(2):
-            store.write(lambda transaction: [transaction.record(OTHER) for _ in range(MOST_EXAMINED)])
+            store.write(lambda transaction: [transaction.add_event(OTHER) for _ in range(MOST_EXAMINED)])
         client.post("/users", json={"email": "a@example.org", "name": "wanted"})
         reads: list[str] = []
         events = store.events

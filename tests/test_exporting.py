@@ -227,7 +227,8 @@ def test_an_import_of_an_export_leaves_each_item_as_it_was(
     shown: StoredView, file_format: str, sent: st.SearchStrategy[dict[str, Any]], data: st.DataObject
 ) -> None:
     """Null, an empty text, and a field that is absent; texts that look like JSON; all kinds of fields."""
-    new = [shown.create(data.draw(sent), id=f"k{number}", now=NOW) for number in range(data.draw(st.integers(1, 3)))]
+    numbers = range(data.draw(st.integers(1, 3)))
+    new = [shown.new_record(data.draw(sent), id=f"k{number}", now=NOW) for number in numbers]
     records = [shown.merge(each, {"needed": "changed"}, now=LATER) for each in new]
     columns = Columns.of(shown)
     written = b"".join(WRITERS[file_format]([record.body for record in records], columns, Counter()))

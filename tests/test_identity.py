@@ -74,7 +74,7 @@ class Client:
         changed = record("a", version, name=f"change {self.changes}")
         transaction.update("things", changed)
         self.note(transaction.change_token("things"), [changed.body])
-        transaction.record(Event("thing.updated", "things", "a", "", changed.body))
+        transaction.add_event(Event("thing.updated", "things", "a", "", changed.body))
         return changed.body
 
 

@@ -104,7 +104,7 @@ def test_if_match_can_be_required() -> None:
 
 
 def changed_at(client: FlaskClient, time: str, id: str = "a") -> str:
-    record = StoredView(RESOURCE).create({"name": "Lamp"}, id=id, now=time)
+    record = StoredView(RESOURCE).new_record({"name": "Lamp"}, id=id, now=time)
     store = client.application.extensions["restkeeper"].store
     store.write(lambda transaction: transaction.insert("products", record))
     return f"/products/{id}"

@@ -43,7 +43,7 @@ def environ_of(folder: Path, **settings: str) -> dict[str, str]:
 
 def record_expired(transaction: Transaction) -> None:
     for at in (0, time.time()):
-        transaction.record(Event("product.created", "products", "x", rfc3339(at), b"{}"))
+        transaction.add_event(Event("product.created", "products", "x", rfc3339(at), b"{}"))
 
 
 def test_the_release_comes_first_and_creates_the_tables(tmp_path: Path) -> None:

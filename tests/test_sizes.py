@@ -102,7 +102,7 @@ PRODUCTS = StoredView(RESOURCE)
 
 def large(fingerprint: str = "", **attributes: Any) -> Record:
     """An item of a megabyte, as a store from before there were limits may have it."""
-    made = PRODUCTS.create(
+    made = PRODUCTS.new_record(
         {"name": "x", "attributes": attributes or {"v": [[]] * 350_000}}, id="a", now="2026-01-01T00:00:00.000000Z"
     )
     return made._replace(fingerprint=fingerprint or made.fingerprint)

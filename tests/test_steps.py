@@ -143,7 +143,7 @@ def shown(representation: View, record: Record) -> dict[str, Any]:
 def valid(representation: View, sent: dict[str, Any]) -> Record:
     """A new item; without one the example does not count."""
     try:
-        return representation.create(sent, id="a", now=NOW)
+        return representation.new_record(sent, id="a", now=NOW)
     except ValidationFailed:
         reject()
 
@@ -237,7 +237,7 @@ NO_UPGRADES: list[tuple[dict[int, list[Step]], str]] = [
 def test_a_removed_field_that_nobody_could_set_has_its_default(field: fields.Field[Any], default: Any) -> None:
     """It is written in the step as it was in the schema."""
     newest, older, _ = books([[Remove("colour", field)]])
-    made = newest.create({"title": "x"}, id="a", now=NOW)
+    made = newest.new_record({"title": "x"}, id="a", now=NOW)
     assert shown(older, made)["colour"] == default and "colour" not in shown(newest, made)
 
 
@@ -277,7 +277,7 @@ def test_what_an_older_version_cannot_have_is_the_default(
 ) -> None:
     """Null where there is none. A change of another field leaves the item as it is; the first error is logged."""
     newest, older, _ = books([[step]])
-    made = newest.create({"title": "x", **fields}, id="a", now=NOW)
+    made = newest.new_record({"title": "x", **fields}, id="a", now=NOW)
     for _ in range(2):
         assert shown(older, made)[name] == value
     assert len(caplog.records) <= 1

@@ -155,7 +155,7 @@ class TestParts:
     def test_a_filtered_stream_has_the_cursor_of_what_it_skips(self, app: Application, client: FlaskClient) -> None:
         """Also of more than one search examines."""
         store = service_of(app).store
-        store.write(lambda transaction: [transaction.record(OTHER) for _ in range(MOST_EXAMINED + 1)])
+        store.write(lambda transaction: [transaction.add_event(OTHER) for _ in range(MOST_EXAMINED + 1)])
         client.post("/users", json={"email": "a@example.org", "name": "wanted"})
         found = [*stream(client, f"{FEED}?collection=users&wait=30", **ending(3))[1]]
         assert names(found) == ["wanted"] and found[0]["id"] != found[-1]["id"]

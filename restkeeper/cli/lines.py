@@ -236,7 +236,7 @@ class Lines:
             new.pop(name, None)
         if exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True):
             return
-        shown = self.stored.resource.shown(item.record.id)
+        shown = self.stored.resource.public_id(item.record.id)
         raise refusal_of("id", f"the item {shown} is there already, with other content: --update changes it")
 
     def note(self, number: int, problem: Problem | StoreError) -> None:

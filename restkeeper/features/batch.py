@@ -27,11 +27,9 @@ from restkeeper.resources.writes import (
     OWNER_UNUSED,
     CommandUnit,
     Execution,
-    Refusal,
     beyond_page,
     by_unique,
     owner_fault,
-    place,
     require_new_owner,
     with_body,
 )
@@ -181,7 +179,7 @@ class BatchHandlers:
         call, operations = current_call(), loaded(_BATCH, sent)["operations"]
         paths = filter(None, (_PATH.match(each["path"]) for each in operations))
         named = (self._collections.get(unquote(path[1])) for path in paths)
-        call.shown = {each.name for each in named if each}
+        call.shown_collections = {each.name for each in named if each}
         reply: Reply = _Batch(service, self._collections, call, operations).run(service.domain.once(sent, _reply))
         return reply
 
@@ -192,7 +190,8 @@ class _Batch(Execution):
     def __init__(
         self, service: Service, collections: Mapping[str, ServedCollection], call: Call, operations: list[JsonObject]
     ) -> None:
-        super().__init__(call, collections.values(), service.store, service.domain, locked=sorted(call.shown))
+        locked = sorted(call.shown_collections)
+        super().__init__(call, collections.values(), service.store, service.domain, locked=locked)
         self._by_name, self._operations, self._most = collections, operations, service.config.page_bytes
 
     def do(self, unit: CommandUnit) -> Answer:
@@ -215,21 +214,14 @@ class _Batch(Execution):
             results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), answer.body))
         return Answer(b'{"results":[%b]}' % b",".join(results))
 
-    def explain(self, error: Problem | Refusal) -> Problem:
+    def placed(self, problem: Problem, command: Command | None) -> Problem:
         """As `Execution`, with the number of the operation. A parameter that is wrong is in its path."""
-        if isinstance(error, Problem):
-            super().explain(error)
-            for each in error.members.get("errors", ()):
-                if name := each.pop("parameter", ""):
-                    each |= {"pointer": f"#/operations/{self._number}/path", "detail": f"{name} {each['detail']}"}
-            error.members["operation"] = self._number
-            return error
-        change = self.unit.change_of(error) if self.unit else None
-        command = change.command if change else None
         number = int(command.pointer.split("/")[2]) if command else self._number
-        problem = self.explained(error, change, "")
-        problem.members["operation"] = number
-        return place(problem, f"/operations/{number}/body")
+        super().placed(problem, command).members["operation"] = number
+        for each in problem.members.get("errors", ()):
+            if name := each.pop("parameter", ""):
+                each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
+        return problem
 
     def _command(self, operation: JsonObject, ids: Mapping[str, Any], unit: CommandUnit) -> Command:
         """What an operation says. Raises what a request would raise, and ValidationFailed for an unknown path.
@@ -241,20 +233,21 @@ class _Batch(Execution):
         of = self._by_name.get(unquote(parts[1])) if parts else None
         found = self._found(of, operation["method"], parts[2], parts[3]) if of and parts else None
         args, at = parse_qs(query, keep_blank_values=True), ["operations", self._number]
-        if of is None or found is None or args.keys() - {CONFLICT_QUERY, OWNER_QUERY}:
+        if parts is None or of is None or found is None or args.keys() - {CONFLICT_QUERY, OWNER_QUERY}:
             why = f"{operation['method']} {shortened(operation['path'])}: there is no such operation"
             raise ValidationFailed(why, errors=[fault([*at, "path"], why)])
         command, scope, relation = found
         if scope not in (PUBLIC, KNOWN) and not self.call.caller.may(scope):
             raise lacking(scope)
         if "if_match" in operation:
-            if operation["method"] == "POST" and (relation or not command.id):
+            if operation["method"] == "POST" and not command.id:
                 require_none([fault([*at, "if_match"], "is for an operation of an item")])
             command = command._replace(conditions=Conditions(parse_etags(operation["if_match"])))
         command = command._replace(pointer=f"/operations/{self._number}/body")
         sent = _resolved(operation["body"], ids) or {}
         if args:
             require_utf8(query.encode().decode("latin-1"))
+        if CONFLICT_QUERY in args:
             command = by_unique(self.reader(command.collection), command, args)
         if OWNER_QUERY in args:
             if command.kind not in ("create", "upsert"):
@@ -263,8 +256,7 @@ class _Batch(Execution):
             command = command._replace(owner=args[OWNER_QUERY][0])
         unit.command = command  # below whose pointer stands what is wrong in its body
         if relation:
-            self._refer(of, relation, command.id, sent, unit.transaction)
-            command = command._replace(id="")
+            self._refer(of, relation, parts[2], sent, unit.transaction)
         if isinstance(command.action, Action) and sent and not command.action.body:
             require_none([fault((), NO_BODY)])
         return with_body(self.reader(command.collection), command, sent)
@@ -287,7 +279,7 @@ class _Batch(Execution):
             relation = of.relations_for(self.call.caller).get(name or "")
             if relation and id and relation.is_plain:
                 below = relation.to.resource
-                found = Command("create", below.name, id), below.scope("write"), relation
+                found = Command("create", below.name), below.scope("write"), relation
                 return found if "POST" in below.methods else None
             declared = resource.actions.get(name or id or "")
             if declared is None or declared.of_item != bool(name):
@@ -307,7 +299,7 @@ class _Batch(Execution):
             raise lacking(scope)
         of.stored.access.require_sight(self.call.caller, parent := of.stored.read(transaction, id))
         refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
-        self.call.shown.add(relation.to.name)
+        self.call.shown_collections.add(relation.to.name)
 
 
 def _reply(answer: Answer) -> Reply:

@@ -25,7 +25,7 @@ from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.feature import Seams
 from restkeeper.resources.call import ADMIN, Call
-from restkeeper.resources.changes import Answer, IdempotencyRecord
+from restkeeper.resources.changes import Answer, Once
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import StoredResponse
@@ -114,7 +114,7 @@ class Idempotency:
     private: Mapping[str, str]
     now: Callable[[], float]
 
-    def record(self, sent: Any, render: Callable[[Answer], Reply], *, secret: bool = False) -> IdempotencyRecord:
+    def record(self, sent: Any, render: Callable[[Answer], Reply], *, secret: bool = False) -> Once:
         """The record of the current request, whose body is this JSON value; `render` makes the response of an answer.
 
         A `secret` response is encrypted with the key and the caller's credentials; the store has neither.
@@ -125,7 +125,7 @@ class Idempotency:
         if field is None:
             if self.required:
                 raise IdempotencyKeyMissing("send an Idempotency-Key, a new one for each new request")
-            return IdempotencyRecord(render)
+            return Once(render)
         key = read_key(field)
         who = caller_in(environ)
         id = _id_of(environ, who.id, key)
@@ -174,7 +174,7 @@ def read_key(field: str) -> str:
 
 
 @dataclass
-class _Keyed(IdempotencyRecord):
+class _Keyed(Once):
     render: Callable[[Answer], Reply]
     id: bytes
     fingerprint: str
@@ -183,7 +183,7 @@ class _Keyed(IdempotencyRecord):
     oldest: float
 
     def find(self, call: Call, store: Store) -> Reply | None:
-        found = call.find(store, self.id)
+        found = call.take_or_read(store, self.id)
         if not isinstance(found, StoredResponse) or found.stored_at < self.oldest:
             return None
         head, _, body = found.body.partition(b"\n")

@@ -124,17 +124,16 @@ class Ahead(NamedTuple):
 class Call:
     """A request after its caller and its version are known, or the work of a program.
 
-    `shown` are the names of the collections whose items are in the response, if they are not that of the path alone.
-    `dependents` are those whose items the request deletes with the one that they refer to, although `on_delete` is
-    "null".
+    `shown_collections` are the names of those whose items are in the response, if not of the path's alone. `dependents`
+    are those whose items the request deletes with the one that they refer to, although `on_delete` is "null".
     """
 
-    __slots__ = ("_ahead", "_deadline", "caller", "conditions", "dependents", "shown")
+    __slots__ = ("_ahead", "_deadline", "caller", "conditions", "dependents", "shown_collections")
 
     def __init__(self, caller: Caller, conditions: Conditions = NONE, ahead: Ahead | None = None) -> None:
         self.caller = caller
         self.conditions = conditions
-        self.shown: set[str] = set()
+        self.shown_collections: set[str] = set()
         self.dependents: Collection[str] = ()
         self._ahead = ahead
         self._deadline: float | None = None
@@ -150,7 +149,7 @@ class Call:
             self._deadline = clock.monotonic() + CHANGE_SECONDS - (self._ahead.seconds if self._ahead else 0.0)
         return self._deadline
 
-    def find(self, store: Store, key: Key) -> Any:
+    def take_or_read(self, store: Store, key: Key) -> Any:
         """What has a key, as it was read with the credential, which is used once, or now. It is None if there is none.
 
         An item is read by its collection and its id; a collection's change token by its name.

@@ -95,7 +95,7 @@ class Change(NamedTuple):
         return record
 
 
-class IdempotencyRecord:
+class Once:
     """What is stored of a request that is done once: of this one, which has no key, nothing.
 
     `render` makes the response of an answer: in the transaction, and again for each attempt.
@@ -152,7 +152,7 @@ class Domain:
     check_body: Callable[["Unit", Schema, Any], None] = lambda unit, schema, loaded: None
     view: Hook[Callable[[Views, StoredView, str], Views]] = field(default_factory=Hook)
     query: Hook[Callable[[View, int], None]] = field(default_factory=Hook)
-    once: Callable[..., IdempotencyRecord] = lambda sent, render, secret=False: IdempotencyRecord(render)
+    once: Callable[..., Once] = lambda sent, render, secret=False: Once(render)
     changing: Hook[Callable[["Unit", Change], Change]] = field(default_factory=Hook)
     changed: Hook[Callable[["Unit", Change], None]] = field(default_factory=Hook)
 
@@ -188,7 +188,7 @@ class Unit:
         """The time, as items have it."""
         return rfc3339(self.domain.clock.time())
 
-    def changed(
+    def changing(
         self,
         stored: StoredView,
         before: Record | None,
@@ -209,21 +209,24 @@ class Unit:
                 self._tried.append(change := changed)
         return change
 
-    def apply(self, stored: StoredView, before: Record | None, after: Record | None) -> Record:
-        """Write an item as functions of the service leave it; return it as it is, or last was. Raises as `put`."""
-        change = self.changed(stored, before, after, limits=self.domain.limits)
+    def store(self, stored: StoredView, before: Record | None, after: Record | None) -> Record:
+        """Write an item as functions of the service leave it; return it as it is, or last was.
+
+        Raises as `store_change`.
+        """
+        change = self.changing(stored, before, after, limits=self.domain.limits)
         if change.after is not before:
-            self.put(change)
+            self.store_change(change)
         return change.record
 
-    def put(self, change: Change) -> None:
-        """Check a change, write it, and do what follows it. Raises as `write`, and what the seams raise."""
+    def store_change(self, change: Change) -> None:
+        """Check a change, write it, and do what follows it. Raises as `write_alone`, and what the seams raise."""
         self.domain.check(self, change)
-        self.write(change)
+        self.write_alone(change)
         self.follow(change)
 
-    def write(self, change: Change) -> None:
-        """Write a change alone: `put` also checks it before, and follows it.
+    def write_alone(self, change: Change) -> None:
+        """Write a change alone: `store_change` also checks it before, and follows it.
 
         Raises DuplicateValue, RecordChanged, RevisionDiffers, and RecordNotFound for an item that is not there.
         """
@@ -243,7 +246,7 @@ class Unit:
                 changed(self, change)
 
     def put_record(self, name: str, record: Record, *, is_new: bool = False) -> None:
-        """Write a record of a feature, or that of an item whose content and version stay. Raises as `write`."""
+        """Write a record of a feature, or that of an item whose content and version stay. Raises as `write_alone`."""
         (self.transaction.insert if is_new else self.transaction.update)(name, record)
 
     def put_records(self, name: str, new: Sequence[Record]) -> None:
@@ -260,8 +263,13 @@ class Unit:
             return None
         return next((each for each in self._tried if each.after is error.of), None)
 
-    def numbered(self, stored: StoredView, records: Sequence[Record], sent: Sequence[JsonObject]) -> list[Record]:
-        """New items, with the next integers as ids of those `sent` without. Raises BodyTooLarge, and as `use_ids`."""
+    def with_integer_ids(
+        self, stored: StoredView, records: Sequence[Record], sent: Sequence[JsonObject]
+    ) -> list[Record]:
+        """New items, with the next integers as ids of those `sent` without, if the collection has such ids.
+
+        Raises BodyTooLarge, and as `use_ids`.
+        """
         resource, numbered = stored.resource, [*records]
         if not resource.has_integer_ids:
             return numbered
@@ -283,7 +291,7 @@ class Unit:
         with suppress(RecordNotFound):
             before = self.transaction.read(LAST_IDS.name, stored.name)
         given = before.version if before else 0
-        last = max([given, *(id for id in map(resource.shown, ids) if isinstance(id, int))])
+        last = max([given, *(id for id in map(resource.public_id, ids) if isinstance(id, int))])
         if new and last + new > INTEGERS[resource.ids][1]:
             raise Conflict(f"{stored.name}: all ids have been given")
         if last + new > given:

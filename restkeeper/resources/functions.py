@@ -152,7 +152,7 @@ class Items:
             id = stored.new_id(self.unit.domain.new_id)
             make = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.domain.limits, owner=owner)
             record = accepted_record(self, self.functions[-1], stored, make, members)
-            (record,) = self.unit.numbered(stored, [record], [sent_id])
+            (record,) = self.unit.with_integer_ids(stored, [record], [sent_id])
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
 
@@ -174,7 +174,7 @@ class Items:
             record = find_unique(self._transaction, collection, query)
         if record is None:
             return self.create(collection, item, owner=owner)
-        return self.change(collection, stored.resource.shown(record.id), lambda present: merge_patch(present, item))
+        return self.change(collection, stored.resource.public_id(record.id), lambda present: merge_patch(present, item))
 
     def change(
         self,
@@ -228,12 +228,12 @@ class Items:
         """
         with self._whole():
             limits = self.unit.domain.limits if bounded else NO_LIMITS
-            change = self.unit.changed(stored, before, after, limits=limits, follows=True)
+            change = self.unit.changing(stored, before, after, limits=limits, follows=True)
             if change.after is not before:
                 self._bytes += sum(len(record.body) for record in (before, change.after) if record)
                 self.require_room(1)
                 self._changes += 1
-                self.unit.put(change)
+                self.unit.store_change(change)
             return change.record
 
     def require_room(self, changes: int = 0) -> None:

@@ -47,6 +47,6 @@ def refused(parameter: str, detail: str) -> InvalidQuery:
 
 def _make(stored: StoredView, field: str) -> Callable[[Any], Any]:
     """What makes a value of a field as items show it of one of the store."""
-    makes: Mapping[Kind, Callable[[Any], Any]] = {Kind.BOOLEAN: bool, Kind.SERIAL: stored.resource.shown}
+    makes: Mapping[Kind, Callable[[Any], Any]] = {Kind.BOOLEAN: bool, Kind.SERIAL: stored.resource.public_id}
     make = makes.get(stored.collection.field(field).kind)
     return (lambda value: value if value is None else make(value)) if make else lambda value: value

@@ -89,7 +89,7 @@ class ItemForm:
             field.attribute or name for name, field in own.loading.fields.items()
         } - own.definitions.keys()
 
-    def create(
+    def new_record(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
         given = {"id": sent["id"]} if self.resource.ids in GIVEN and "id" in sent else {}
@@ -110,7 +110,7 @@ class ItemForm:
     ) -> Record:
         of_server: JsonObject = {name: sent[name] for name in self.revision.of_server if name in sent}
         if "id" not in of_server:
-            of_server["id"] = self.resource.shown(id)
+            of_server["id"] = self.resource.public_id(id)
         of_server = {"updated_at": now, "version": 1, **of_server}
         faults: list[JsonObject] = []
         try:
@@ -313,7 +313,7 @@ class ItemForm:
     ) -> Record:
         id = self.name if self.resource.singleton else id
         fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
-        shown = exactjson.dumps(self.resource.shown(id))
+        shown = exactjson.dumps(self.resource.public_id(id))
         body = _ITEM % (shown, fields, created_at.encode(), now.encode(), version)
         if self.revision.is_open or not self._has_all:
             all_of_server = zip(READ_ONLY, (shown, *map(exactjson.dumps, (created_at, now, version))), strict=True)

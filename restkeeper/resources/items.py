@@ -121,7 +121,7 @@ class CollectionReader:
 
     def change_token(self) -> str:
         """The change token of the collection, as it was read with the credential, or now."""
-        found = self.call.find(self.served.store, self.served.name)
+        found = self.call.take_or_read(self.served.store, self.served.name)
         return found if isinstance(found, str) else self.served.store.change_token(self.served.name)
 
     def find(self, id: str) -> Record:
@@ -129,7 +129,7 @@ class CollectionReader:
 
         Raises NotFound, also for one that the caller must not know of.
         """
-        found = self.call.find(self.served.store, (self.served.name, self.served.resource.key(id)))
+        found = self.call.take_or_read(self.served.store, (self.served.name, self.served.resource.key(id)))
         record = found if isinstance(found, Record) else self.served.stored.initial
         if record is None:
             raise NotFound("there is no such item")
@@ -163,7 +163,7 @@ class CollectionReader:
         caller, relations = self.caller, self.served.relations
         parts = {name: relations[name] for name in embed}
         parts = {name: each for name, each in parts.items() if caller.may(each.to.resource.scope("read"))}
-        self.call.shown = {self.served.name, *(each.to.name for each in parts.values())}
+        self.call.shown_collections = {self.served.name, *(each.to.name for each in parts.values())}
         return with_related(caller, self.served, bodies, parts, embed, fields, prefix)
 
     def first_page(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:

@@ -86,7 +86,7 @@ class Conversion:
     def _refuse(self, record: Record, reason: str) -> None:
         self.refused += 1
         if len(self.listed) < MOST_LISTED:
-            self.listed.append(f"{self.stored.name}: the item {self.stored.resource.shown(record.id)}: {reason}")
+            self.listed.append(f"{self.stored.name}: the item {self.stored.resource.public_id(record.id)}: {reason}")
 
 
 def convert(store: Store, conversions: Sequence[Conversion], now: str, advance: Advance = lambda done: None) -> None:

@@ -431,7 +431,7 @@ class Resource:
             return str(id)
         return serial(int(id)) if _INTEGER_ID.fullmatch(str(id)) else ""
 
-    def shown(self, key: str) -> str | int:
+    def public_id(self, key: str) -> str | int:
         """The id of an item as callers know it."""
         return int(key.removeprefix("A")) if self.has_integer_ids else key
 
@@ -441,7 +441,7 @@ class Resource:
 
     def forms(self, key: str) -> tuple[str | int, ...]:
         """The values by which others can refer to an item."""
-        return (self.shown(key),)
+        return (self.public_id(key),)
 
     @cached_property
     def order(self) -> tuple[Sort, ...]:

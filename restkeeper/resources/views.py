@@ -76,6 +76,7 @@ class View(Protocol):
     """
 
     name: str
+    form: ItemForm
     schema: type[ItemSchema]
     names: tuple[str, ...]
     texts: frozenset[str]
@@ -88,10 +89,6 @@ class View(Protocol):
     guarded: Iterable[tuple[str, str]] = ()
     hidden: Mapping[str, str] = {}
     locked: Mapping[str, str] = {}
-
-    @property
-    def form(self) -> ItemForm:
-        """The revision of the items that these callers see."""
 
     @cached_property
     def _partial(self) -> "PartialViews":
@@ -121,7 +118,7 @@ class View(Protocol):
         """A fault of a stored item, with its pointer for callers."""
         return found
 
-    def create(
+    def new_record(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
         """A new item from a request's body, of this owner if that has none.
@@ -204,6 +201,7 @@ class StoredView(ItemForm, View):
 
     def __init__(self, resource: Resource) -> None:
         super().__init__(resource, resource.newest)
+        self.form = self
         self.private = tuple(self.revision.private.items())
         self.guarded = tuple(
             (name, field.metadata[WRITABLE_BY])
@@ -214,11 +212,7 @@ class StoredView(ItemForm, View):
         self.initial: Record | None = None  # of a singleton whose fields have defaults, until it is stored: version 0
         if resource.singleton:
             with suppress(ValidationFailed):
-                self.initial = self.create({}, id=self.name, now=_NEVER)._replace(version=0)
-
-    @property
-    def form(self) -> ItemForm:
-        return self
+                self.initial = self.new_record({}, id=self.name, now=_NEVER)._replace(version=0)
 
     @property
     def collection(self) -> Collection:
@@ -232,7 +226,7 @@ class StoredView(ItemForm, View):
 
     def id_of(self, record: Record) -> str | int:
         """The id of an item as it shows it."""
-        return self.resource.shown(record.id)
+        return self.resource.public_id(record.id)
 
     def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
@@ -250,7 +244,7 @@ class StoredView(ItemForm, View):
     def with_id(self, record: Record, id: str) -> Record:
         """A new item with another id, which its body has, too, where items show it."""
         members, name = exactjson.cut(record.body), self.schema.id_name
-        shown = {name: exactjson.dumps(self.resource.shown(id))} if name in members else {}
+        shown = {name: exactjson.dumps(self.resource.public_id(id))} if name in members else {}
         return record._replace(id=id, body=exactjson.joined({**members, **shown}))
 
     def bodies(self, page: Page) -> list[bytes]:
@@ -294,7 +288,7 @@ class PartialView(View):
         self.locked = {**hidden} | {name: scope for name, scope in locked.items() if name not in self._gone}
         self._gone_at = max((rfc3339(end) for end, _, _ in gone), default="")
         self._without = without = self._gone.keys() | hidden.keys()
-        self.name = whole.name
+        self.name, self.form, self.access = whole.name, whole.form, whole.access
         self.names = tuple(name for name in whole.names if name not in without)
         self.texts = whole.texts - without
         self.owner_field = "" if whole.owner_field in without else whole.owner_field
@@ -314,14 +308,6 @@ class PartialView(View):
     def changed_at(self) -> str:  # type: ignore[override]
         return max(self._gone_at, self._whole.changed_at)
 
-    @property
-    def access(self) -> Access:  # type: ignore[override]
-        return self._whole.access
-
-    @property
-    def form(self) -> ItemForm:
-        return self._whole.form
-
     def query(self, query: Query) -> Query:
         return self._whole.query(query)
 
@@ -339,8 +325,8 @@ class PartialView(View):
         name = found["pointer"].removeprefix("#/").partition("/")[0]
         return fault((), UNREADABLE) if name in self.hidden else found
 
-    def create(self, sent: JsonObject, **options: Any) -> Record:
-        return self._read(sent, partial(self._whole.create, **options))
+    def new_record(self, sent: JsonObject, **options: Any) -> Record:
+        return self._read(sent, partial(self._whole.new_record, **options))
 
     def restore(self, sent: JsonObject, **options: Any) -> Record:
         return self._read(sent, partial(self._whole.restore, **options))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from restkeeper.clock import in_turns, rfc3339
@@ -21,7 +21,7 @@ from restkeeper.errors import (
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import NONE, Call, Conditions, lacking
-from restkeeper.resources.changes import Answer, Change, Command, Domain, IdempotencyRecord, Operation, Unit
+from restkeeper.resources.changes import Answer, Change, Command, Domain, Once, Operation, Unit
 from restkeeper.resources.functions import (
     Items,
     as_conflict,
@@ -54,10 +54,14 @@ CONFLICT_UNUSED = "is for a POST that creates items"
 OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
 
 
-class CommandUnit(Unit):
-    """A unit that does commands. `reader` returns how the caller sees the items of a collection, by its name."""
+Reading = Callable[[str], CollectionReader]  # how the caller sees the items of a collection, by its name
+Completion = Callable[[list[Command]], list[Command]]  # see `Commands`
 
-    reader: Callable[[str], CollectionReader]
+
+class CommandUnit(Unit):
+    """A unit that does commands."""
+
+    reader: Reading
 
     def do(self, command: Command) -> Answer:
         """Do a command; the answer is the item as it is, or last was, or what an action of the collection returns.
@@ -96,7 +100,7 @@ class CommandUnit(Unit):
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
         if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
-        records = self.numbered(to.served.stored, new, [each.body for each in commands])
+        records = self.with_integer_ids(to.served.stored, new, [each.body for each in commands])
         for n in in_turns([*range(len(records))], to.served.domain.clock, self.transaction.turn_seconds):
             self.command = commands[n]
             records[n] = self.write_item(to, None, records[n])
@@ -122,7 +126,7 @@ class CommandUnit(Unit):
     def write_item(self, to: CollectionReader, before: Record | None, after: Record | None) -> Record:
         """Write an item, and return it as it is, or last was. Raises ValidationFailed with the fields of callers."""
         try:
-            return self.apply(to.served.stored, before, after)
+            return self.store(to.served.stored, before, after)
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
             error.members["errors"] = [*map(to.view.known_fault, faults)]
@@ -166,7 +170,7 @@ class Execution:
 
     The store can begin it again, so it has no other effects: `unit` is that of the last attempt. With `use_reserve` it
     is done also on a disk that is almost full. The collections that it is known to change are `locked` first. A `large`
-    one waits for its turn before its bodies are loaded.
+    one waits for its turn before its bodies are loaded. It is that of `Commands`, or of a batch.
     """
 
     use_reserve = False
@@ -183,18 +187,13 @@ class Execution:
         large: bool = False,
     ) -> None:
         self.call, self._store, self._clock, self._domain, self._large = call, store, domain.clock, domain, large
-        self._collections, self._readers = {each.name: each for each in collections}, dict[str, CollectionReader]()
+        by_name = {each.name: each for each in collections}
+        self.reader: Reading = cache(lambda name: CollectionReader(by_name[name], call))
         self._locked = [*locked]
-        self._response: Answer | None = None
-
-    def reader(self, collection: str) -> CollectionReader:
-        """How the caller sees the items of a collection."""
-        if (found := self._readers.get(collection)) is None:
-            found = self._readers[collection] = CollectionReader(self._collections[collection], self.call)
-        return found
+        self._known: Answer | None = None
 
     def load(self) -> Answer | None:
-        """Load what was sent, once, before the transaction; returns the response if no stored item can change it."""
+        """Load what was sent, once, before the transaction; returns the answer if no stored item can change it."""
 
     def do(self, unit: CommandUnit) -> Answer:
         """Do the work."""
@@ -206,13 +205,16 @@ class Execution:
         Those of new items before the transaction are placed by `new_records`.
         """
         if isinstance(error, Problem):
-            return place(error, self.unit.command.pointer) if self.unit and self.unit.command else error
+            return self.placed(error, self.unit.command if self.unit else None)
         change = self.unit.change_of(error) if self.unit else None
-        command = change.command if change else None
-        return self.explained(error, change, command.pointer if command else "")
+        return self.placed(self._explained(error, change), change.command if change else None)
 
-    def explained(self, error: Refusal, change: Change | None, pointer: str) -> Problem:
-        """What the store refuses of a change: below its `pointer`, with the fields that callers know."""
+    def placed(self, problem: Problem, command: Command | None) -> Problem:
+        """A problem with its faults at the places of what was sent for a command."""
+        return place(problem, command.pointer) if command else problem
+
+    def _explained(self, error: Refusal, change: Change | None) -> Problem:
+        """What the store refuses of a change, with the fields that callers know."""
         command = change.command if change and not change.follows else None
         if change is None or command is None or command.action:  # a function has set it
             if isinstance(error, DuplicateValue):
@@ -221,18 +223,18 @@ class Execution:
         view = self.reader(command.collection).view
         if isinstance(error, DuplicateValue):
             known = DuplicateValue(*dict.fromkeys(map(view.name_of, error.fields)))
-            return Duplicate(known.detail, errors=[*faults_below(pointer, known.faults)])
+            return Duplicate(known.detail, errors=known.faults)
         missing = known_in(view, error)
-        (refusal,) = faults_below(pointer, [{"pointer": missing.pointer, "detail": missing.detail}])
-        return ValidationFailed(f"{refusal['pointer'].removeprefix('#/')}: {refusal['detail']}", errors=[refusal])
+        refusal = {"pointer": missing.pointer, "detail": missing.detail}
+        return ValidationFailed(f"{missing.pointer.removeprefix('#/')}: {missing.detail}", errors=[refusal])
 
-    def run(self, once: IdempotencyRecord) -> Any:
+    def run(self, once: Once) -> Any:
         """The response, or the one that is stored of the same request. Raises the problem of a response."""
         store, deadline = self._store, self.call.deadline(self._clock)
         if (stored := once.find(self.call, store)) is not None:
             return stored
         with self._domain.large(deadline) if self._large else nullcontext():
-            self._response = self.load()
+            self._known = self.load()
         work = partial(self._work, once)
         while stored is None:
             try:
@@ -244,11 +246,11 @@ class Execution:
                 raise self.explain(error) from error.__cause__
         return stored
 
-    def _work(self, once: IdempotencyRecord, transaction: Transaction) -> Any:
+    def _work(self, once: Once, transaction: Transaction) -> Any:
         self.unit = unit = CommandUnit(self._domain, transaction, self.call)
         unit.reader = self.reader
-        if self._response:  # it is stored by the claim of the key
-            reply = once.save(transaction, self._response)
+        if self._known:  # to store the response claims the key, too
+            reply = once.save(transaction, self._known)
             self.do(unit)
             return reply
         once.claim(transaction)
@@ -258,7 +260,7 @@ class Execution:
 class Commands(Execution):
     """The commands of one request: one, or the creations of an array.
 
-    What is only known `ahead` of the transaction completes them, not for a repetition, which gets the first response.
+    Before the transaction `complete` adds what they lack: not for a repetition, which gets the first response.
     """
 
     def __init__(
@@ -266,24 +268,25 @@ class Commands(Execution):
         of: ServedCollection,
         call: Call,
         commands: list[Command],
-        ahead: Callable[[list[Command]], list[Command]] | None = None,
+        complete: Completion | None = None,
         *,
         large: bool = False,
     ) -> None:
         super().__init__(call, [of], of.store, of.domain, locked=[of.name], large=large)
-        self._commands, self._ahead, self._to = commands, ahead, self.reader(of.name)
+        self._commands, self._complete, self._to = commands, complete, self.reader(of.name)
+        self._is_array = bool(commands[0].pointer)
         self._new = list[Record]()
         self.use_reserve = commands[0].kind == "delete"  # which makes room
 
     def load(self) -> Answer | None:
         to, of = self._to, self._to.served
-        if self._ahead:
-            self._commands = self._ahead(self._commands)
+        if self._complete:
+            self._commands = self._complete(self._commands)
         first = self._commands[0]
         if first.kind != "create":
             self._commands = [with_body(to, each, each.body) for each in self._commands]
             return None
-        self._new = new_records(to, self._commands, is_array=bool(first.pointer))
+        self._new = new_records(to, self._commands, is_array=self._is_array)
         is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or of.resource.functions)
         return self._answer(self._new) if is_known else None
 
@@ -293,17 +296,15 @@ class Commands(Execution):
             answers, left = list[Answer](), self._to.served.config.page_bytes
             for command in in_turns(self._commands, self._clock, unit.transaction.turn_seconds):
                 answers.append(unit.do(command))
-                left -= len(answers[-1].body) if command.pointer else 0
+                left -= len(answers[-1].body) if self._is_array else 0
                 if left < 0:
                     raise beyond_page("an array with on_conflict")
-            return self._array(each.body for each in answers) if self._commands[0].pointer else answers[0]
+            return self._array(each.body for each in answers) if self._is_array else answers[0]
         records = unit.create(self._to, self._commands, self._new)
-        return self._response or self._answer(records)
+        return self._known or self._answer(records)
 
     def _answer(self, records: Sequence[Record]) -> Answer:
-        return (
-            self._array(map(self._to.view.body, records)) if self._commands[0].pointer else self._to.answer(records[0])
-        )
+        return self._array(map(self._to.view.body, records)) if self._is_array else self._to.answer(records[0])
 
     @staticmethod
     def _array(bodies: Iterable[bytes]) -> Answer:
@@ -330,18 +331,19 @@ def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
 def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: bool = False) -> list[Record]:
     """New items, which are not stored yet; of those of an array the faults of all are raised, in their places."""
     records, faults, references, owner = list[Record](), list[JsonObject](), 0, commands[0].owner
-    names, stored = to.view.names_of(to.served.stored.revision.owner), to.served.stored
-    rights, domain = to.served.rights, to.served.domain
-    if owner is not None and (known := next((name for each in commands for name in names if name in each.body), "")):
-        raise owner_fault(f"is {known} in the item, too: send one of them")
+    stored, rights, domain = to.served.stored, to.served.rights, to.served.domain
     if owner is None and to.served.resource.ownership is not Ownership.NONE:
         owner = to.view.access.owner_of_new(to.caller)
+    elif owner is not None:
+        names = to.view.names_of(stored.revision.owner)
+        if known := next((name for each in commands for name in names if name in each.body), ""):
+            raise owner_fault(f"is {known} in the item, too: send one of them")
     for command in in_turns(commands, domain.clock):
         try:
             id, now, sent = stored.new_id(domain.new_id), rfc3339(domain.clock.time()), command.body
             if rights:
                 rights.require_owner(to.caller, to.view, sent, None)
-            record = to.view.create(sent, id=id, now=now, limits=domain.limits, owner=owner)
+            record = to.view.new_record(sent, id=id, now=now, limits=domain.limits, owner=owner)
             if rights:
                 rights.require_values(to.caller, to.view, sent, None, record)
             records.append(record)
@@ -369,7 +371,7 @@ def as_creation(to: CollectionReader, command: Command) -> Command:
     if resource.singleton:
         return command
     key, name = resource.key(command.id), resource.schema.id_name
-    item = sent if name in sent else {name: resource.shown(key) if key else command.id, **sent}
+    item = sent if name in sent else {name: resource.public_id(key) if key else command.id, **sent}
     require_none([fault([name], "is another one in the path")] if resource.key(item[name]) != key else [])
     return command._replace(body=Loaded(item, sent.text) if isinstance(sent, Loaded) else item)
 
@@ -393,15 +395,13 @@ def require_new_owner(to: CollectionReader, args: Arguments) -> None:
 
 
 def by_unique(to: CollectionReader, command: Command, args: Arguments) -> Command:
-    """The command; it looks for an item with the same unique values if the parameters say so. Raises InvalidQuery."""
-    if not (given := args.get(CONFLICT_QUERY)):
-        return command
+    """The command, which looks for an item with the same unique values, by a parameter. Raises InvalidQuery."""
     try:
         if command.kind != "create":
             raise ValueError(CONFLICT_UNUSED)
         if command.conditions is not NONE:
             raise ValueError("looks for one item: leave out the conditions, which are of the list")
-        unique = unique_fields(to.served.resource, to.view, ",".join(given).split(","))
+        unique = unique_fields(to.served.resource, to.view, ",".join(args[CONFLICT_QUERY]).split(","))
     except ValueError as error:
         raise conflict_fault(str(error)) from None
     return command._replace(kind="upsert", unique=unique)

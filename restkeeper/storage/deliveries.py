@@ -400,8 +400,8 @@ class Deliveries(ABC):
         raise RecordNotFound("there is no such delivery")
 
     @abstractmethod
-    def record(self, event: Event) -> None:
-        """Record an event after all others."""
+    def add_event(self, event: Event) -> None:
+        """Store an event after all others."""
 
 
 def find_subscriptions(database: Database, active: Sequence[str], now: float) -> list[Subscription]:

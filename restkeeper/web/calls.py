@@ -27,7 +27,7 @@ def current_call() -> Call:
 def shown_in(request: Request) -> set[str]:
     """The collections whose items are in the response, if they are not that of the path alone."""
     call: Call | None = request.environ.get(CALL)
-    return call.shown if call else set()
+    return call.shown_collections if call else set()
 
 
 def arguments() -> Arguments:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple, cast
+from urllib.parse import quote
 
 from flask import Blueprint, Request, abort, current_app, request
 
@@ -28,7 +29,7 @@ from restkeeper.exactjson import JsonObject
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, NONE, Call, lacking
 from restkeeper.resources.cells import BOM, table_of
-from restkeeper.resources.changes import Answer, Command, IdempotencyRecord, Operation, Unit
+from restkeeper.resources.changes import Answer, Command, Once, Operation, Unit
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.item import digest
@@ -43,6 +44,7 @@ from restkeeper.resources.writes import (
     OWNER_UNUSED,
     Commands,
     CommandUnit,
+    Completion,
     by_unique,
     conflict_fault,
     owner_fault,
@@ -50,7 +52,7 @@ from restkeeper.resources.writes import (
 )
 from restkeeper.storage.interface import Filter, Groups, Op, Record, root_of
 from restkeeper.web import current_request
-from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Reply, address_of, headers_of
+from restkeeper.web.application import SAFE_METHODS, UNESCAPED, Application, Reply, address_of, headers_of
 from restkeeper.web.auth import needs
 from restkeeper.web.bodies import CSV, JSON, MERGE_PATCH, read_none, read_object, require_acceptable
 from restkeeper.web.calls import arguments, current_call, is_large
@@ -82,6 +84,7 @@ VARIES = (("Vary", "Accept"),)  # what a list has beside its ETag: it is JSON or
 
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 _NO_OWNER = (None,)
+_ID_UNESCAPED = UNESCAPED.replace("/", "")
 _VERSION = re.compile(r"/api/v\d+(?=/)")
 
 MOST_TOGETHER = 100  # items that one request creates
@@ -142,9 +145,6 @@ class _Found(NamedTuple):
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers) + PAGE_OVERHEAD
 
 
-Completion = Callable[[list[Command]], list[Command]]  # see `Commands`
-
-
 class CollectionHandlers:
     """The handlers of one collection; `others` are those that can refer to it, by name.
 
@@ -169,16 +169,16 @@ class CollectionHandlers:
         require_acceptable(JSON)
         return read_object(*types, most=most, **self.items.config.body_limits)
 
-    def execute(self, commands: list[Command], once: IdempotencyRecord, ahead: Completion | None = None) -> Reply:
+    def execute(self, commands: list[Command], once: Once, complete: Completion | None = None) -> Reply:
         """The response to commands. See `Commands`."""
-        reply: Reply = Commands(self.items, current_call(), commands, ahead, large=is_large()).run(once)
+        reply: Reply = Commands(self.items, current_call(), commands, complete, large=is_large()).run(once)
         return reply
 
     def change(self, kind: str, id: str, *types: str, how: Operation | None = None) -> Reply:
         """The response to a change that may be repeated: it is the item."""
         (owner, *_), conditions = arguments().get(OWNER_QUERY, _NO_OWNER), current_call().conditions
         command = Command(kind, self.name, id, self.body(*types), how, conditions, owner=owner)
-        return self.execute([command], IdempotencyRecord(self.reply))
+        return self.execute([command], Once(self.reply))
 
     def reply(self, answer: Answer) -> Reply:
         """The response with an item."""
@@ -191,12 +191,15 @@ class CollectionHandlers:
         ]
         return Reply([answer.body], headers=headers_of(headers))
 
-    def created(self, path: str, answer: Answer) -> Reply:
-        """The response with a new item of the list at this path, or with the array of them."""
+    def created(self, address: str, answer: Answer) -> Reply:
+        """The response with a new item of the list at this address, or with the array of them.
+
+        It is made in the transaction, and again by each attempt.
+        """
         if not answer.tag:
             return Reply(answer.body, content_type=JSON, headers={"Cache-Control": self.caching})
         reply = self.reply(answer)
-        reply.headers["Location"] = address_of(f"{path}/{str(self.resource.shown(answer.id)).replace('/', SLASH)}")
+        reply.headers["Location"] = f"{address}/{quote(str(self.resource.public_id(answer.id)), _ID_UNESCAPED)}"
         return reply
 
     def _not_modified(
@@ -330,7 +333,7 @@ class CollectionHandlers:
         """
         return self._create(self.body(JSON, most=MOST_TOGETHER), request.path)
 
-    def _create(self, sent: Any, path: str, ahead: Completion | None = None) -> Reply:
+    def _create(self, sent: Any, path: str, complete: Completion | None = None) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.
 
         The new items are at this `path`.
@@ -342,7 +345,7 @@ class CollectionHandlers:
         if CONFLICT_QUERY in args:
             new = by_unique(CollectionReader(self.items, current_call()), new, args)
         commands = [new._replace(body=each, pointer=pointer) for pointer, each in several]
-        return self.execute(commands, self.items.domain.once(sent, partial(self.created, path)), ahead)
+        return self.execute(commands, self.items.domain.once(sent, partial(self.created, address_of(path))), complete)
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
@@ -390,7 +393,7 @@ class CollectionHandlers:
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
         command = Command("delete", self.name, id, conditions=self._begin_read().call.conditions)
-        return self.execute([command], IdempotencyRecord(_plain))
+        return self.execute([command], Once(_plain))
 
 
 class ReferringHandlers(CollectionHandlers):
@@ -407,7 +410,7 @@ class ReferringHandlers(CollectionHandlers):
             abort(404)
         if not call.caller.may(scope := self.parents.resource.scope("read")):
             raise lacking(scope)
-        call.shown = {self.name}
+        call.shown_collections = {self.name}
         return CollectionReader(self.parents, call).find(id)
 
     def _selection(self, parent: Record) -> Filter:
@@ -433,7 +436,7 @@ class ReferringHandlers(CollectionHandlers):
         """
         sent = self.body(JSON, most=MOST_TOGETHER)
 
-        def ahead(commands: list[Command]) -> list[Command]:
+        def complete(commands: list[Command]) -> list[Command]:
             parent, conditions = self._parent(current_call(), id), commands[0].conditions
             bodies, shown = [each.body for each in commands], self.parents.stored.id_of(parent)
             refer(self.parents, bodies, self.relation.field, shown, is_array=isinstance(sent, list))
@@ -442,7 +445,7 @@ class ReferringHandlers(CollectionHandlers):
             return [each._replace(conditions=conditions._replace(of=(self._selection(parent),))) for each in commands]
 
         path = f"{request.path.rsplit('/', 3)[0]}/{self.resource.public_name}"
-        return self._create(sent, path, ahead)
+        return self._create(sent, path, complete)
 
 
 class SecretItemHandlers(CollectionHandlers):
@@ -475,7 +478,7 @@ class SecretItemHandlers(CollectionHandlers):
         """The response to the deletion of an item and its secret."""
         require_acceptable(JSON)
         command = Command("delete", self.name, id, None, Operation(self._delete), current_call().conditions)
-        return self.execute([command], IdempotencyRecord(_plain))
+        return self.execute([command], Once(_plain))
 
     def save_with_secret(self, id: str = "") -> Reply:
         """The response to the creation of an item, or to a new secret of the one with this id: it has the secret."""

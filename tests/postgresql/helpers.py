@@ -38,7 +38,7 @@ class Held(PostgresStore):
             transaction.finish()
 
     def record(self, *items: str, at: str = "2026-01-01") -> None:
-        self.write(lambda transaction: [transaction.record(event(item, at=at)) for item in items])
+        self.write(lambda transaction: [transaction.add_event(event(item, at=at)) for item in items])
 
     def rows(self, statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:
         with self.session() as session:

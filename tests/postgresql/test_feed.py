@@ -32,7 +32,7 @@ def write(outbox: Held, number: int) -> None:
                 ((version,),) = session.fetch(
                     "UPDATE versions SET version = version + 1 WHERE item = %s RETURNING version", (item,)
                 )
-                transaction.record(event(item, data=str(version).encode()))
+                transaction.add_event(event(item, data=str(version).encode()))
             session.flush()
             if chance.random() < 0.2:
                 session.undo()
@@ -93,7 +93,7 @@ def test_transactions_at_the_same_time_can_be_mixed(outbox: Held, is_read: bool,
     with outbox.transaction() as second:
         with outbox.transaction() as first:
             for transaction, item in ((first, "a1"), (second, "b1"), (first, "a2")):
-                transaction.record(event(item))
+                transaction.add_event(event(item))
                 transaction._database.flush()
         if is_read:
             assert items_of(outbox) == ["a1", "a2"]
@@ -103,7 +103,7 @@ def test_transactions_at_the_same_time_can_be_mixed(outbox: Held, is_read: bool,
 def test_an_open_transaction_delays_its_own_events_only(outbox: Held) -> None:
     """The events of others are read meanwhile; its own are read after its commit, after the others."""
     with outbox.transaction() as late:
-        late.record(event("late"))
+        late.add_event(event("late"))
         late._database.flush()
         outbox.record("a", "b")
         assert items_of(outbox) == ["a", "b"]
@@ -116,7 +116,7 @@ def test_an_open_transaction_delays_its_own_events_only(outbox: Held) -> None:
 def test_an_open_transaction_outlives_a_sweep(outbox: Held) -> None:
     """Its old event is not deleted with others of its time, also if they have a higher number."""
     with outbox.transaction() as late:
-        late.record(event("late"))
+        late.add_event(event("late"))
         late._database.flush()
         outbox.record("a", "b")
         last = outbox.last_event()
@@ -156,7 +156,7 @@ def test_ids_have_the_epoch_of_their_moment(outbox: Held) -> None:
 def test_a_subscription_begins_with_its_commit(outbox: Held) -> None:
     """What was committed before is not delivered, numbered or not; what was open then is delivered."""
     with outbox.transaction() as late:
-        late.record(event("late"))
+        late.add_event(event("late"))
         late._database.flush()
         outbox.record("before")
         outbox.write(lambda transaction: transaction.subscribe("w", SECRETS))

@@ -33,7 +33,7 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
     def work(transaction: Transaction) -> None:
         transaction.insert("things", record("a"))
         transaction.insert("things", record("b"))
-        transaction.record(event())
+        transaction.add_event(event())
         transaction.store_response(b"r", StoredResponse(2.0, b"new"), expired_before=1.5)
         raise LookupError("of the caller's own")
 

@@ -103,7 +103,7 @@ def record_event(unit: Unit, change: Change) -> None:
     type, before = f"{resource.singular}.{change.kind}", change.before
     former = None if before is None or before.owner == record.owner else before.owner or ""
     of = (record.owner, record.fingerprint, record.removed, former)
-    unit.transaction.record(Event(type, resource.name, record.id, change.at, record.body, *of))
+    unit.transaction.add_event(Event(type, resource.name, record.id, change.at, record.body, *of))
 
 
 class CursorExpired(Problem):

@@ -43,7 +43,7 @@ class FileItems(StoredView):
         id: str | int = exactjson.stored(exactjson.cut(record.body)[self.schema.id_name])
         return id
 
-    def create(
+    def new_record(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
         if self.resource.singleton:
@@ -51,7 +51,7 @@ class FileItems(StoredView):
         name = self.schema.id_name
         value = sent.get(name)
         value = exactjson.stored(value) if isinstance(value, Buffer) else value
-        value = self.resource.shown(id) if value in NONE else value
+        value = self.resource.public_id(id) if value in NONE else value
         wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
         require_none([fault([name], "must be a text or a number")] if wrong else [])
         shown, *_ = self._texts({name: value}).values()
@@ -62,7 +62,7 @@ class FileItems(StoredView):
         return self._stored(members, self.resource.key(value), 1, now, limits, owner)
 
     def restore(self, sent: JsonObject, **options: Any) -> Record:
-        return self.create(sent, **options)
+        return self.new_record(sent, **options)
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         current, own_id = exactjson.cut(record.body), "" if self.resource.singleton else self.schema.id_name
@@ -131,7 +131,7 @@ class FileResource(Resource):
     def key(self, id: object) -> str:
         return key_of(id)
 
-    def shown(self, key: str) -> str | int:
+    def public_id(self, key: str) -> str | int:
         return id_of(key) if self.ids == "client-integer" else str(id_of(key))
 
     def has_id(self, item: Mapping[str, object]) -> bool:

@@ -170,14 +170,14 @@ class SavedFile:
         with suppress(RecordNotFound):
             before = unit.transaction.read(stored.name, key)
         if text is not None:  # `replace` would keep 1 where the edit has "1"
-            after = stored.create(members_of(text), id=key, now=now)
+            after = stored.new_record(members_of(text), id=key, now=now)
         if after and before:
             is_same, at = is_equal(after.body, before.body), time_after(before.updated_at, now)
             after = before if is_same else after._replace(version=before.version + 1, updated_at=at, owner=before.owner)
         elif after:
             unit.use_ids(stored, [after.id])
         if after is not before:
-            unit.apply(stored, before, after)
+            unit.store(stored, before, after)
 
     def _note(self, _: Unit, change: Change) -> None:
         key = change.stored.name, change.record.id
@@ -352,7 +352,7 @@ def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_chec
     resource = stored.resource
     try:
         id = stored.name if resource.singleton else key
-        return stored.create(members_of(text), id=id, now=now) if is_checked else stored.of_file(id, text, now)
+        return stored.new_record(members_of(text), id=id, now=now) if is_checked else stored.of_file(id, text, now)
     except Problem as problem:
         raise content.fault(resource.public_name, key, f"{problem}: change it, or the schema") from None
 

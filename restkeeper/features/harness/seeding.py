@@ -46,9 +46,9 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(sent, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = stored.restore(sent, id=stored.new_id(service.domain.new_id), now=now, limits=limits)
-        (record,) = unit.numbered(stored, [record], [sent])
+        (record,) = unit.with_integer_ids(stored, [record], [sent])
         change = Change(stored, None, record, now)
-        unit.write(change)
+        unit.write_alone(change)
         return change
 
     def work(unit: Unit) -> None:

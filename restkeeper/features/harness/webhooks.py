@@ -111,8 +111,8 @@ class Catcher:
 
         def subscribe(unit: Unit) -> None:
             stored = service.of_features[WEBHOOKS.name]
-            record = stored.create({"url": CATCHER}, id=uuid7(), now=unit.now())
-            unit.apply(stored, None, record)
+            record = stored.new_record({"url": CATCHER}, id=uuid7(), now=unit.now())
+            unit.store(stored, None, record)
             unit.transaction.subscribe(record.id, [Secret(new_secret())])
             for event in past:
                 unit.transaction.queue_manually(record.id, event.id)

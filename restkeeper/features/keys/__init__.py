@@ -202,7 +202,7 @@ def has_keys(service: Service) -> bool:
 
 def make_key(keys: StoredView, scopes: Iterable[str], sent: JsonObject, now: str) -> tuple[Record, str]:
     """A new key as it is represented, and its token. Raises ValidationFailed for one that could do nothing."""
-    record = keys.create(sent, id=secrets.token_hex(_ID_DIGITS // 2), now=now)
+    record = keys.new_record(sent, id=secrets.token_hex(_ID_DIGITS // 2), now=now)
     key = {name: None for name in keys.names} | exactjson.loads(record.body)
     allowed = tuple(scopes)
     faults = [
@@ -220,7 +220,7 @@ def store_key(keys: StoredView, unit: Unit, before: Record | None, record: Recor
     """Store a new key, or one that was renewed, with its credential."""
     key = exactjson.loads(record.body)
     credential = Credential(digest_of(secret), tuple(key["scopes"]), key["expires_at"], key["owners"])
-    unit.apply(keys, before, record)
+    unit.store(keys, before, record)
     unit.put_record(CREDENTIALS.name, credential.record(record.id), is_new=before is None)
 
 
@@ -234,7 +234,7 @@ def renewed_key(keys: StoredView, record: Record, now: str) -> tuple[Record, str
 
 def revoke_key(keys: StoredView, id: str, unit: Unit) -> None:
     """Make a key void. Raises RecordNotFound."""
-    unit.apply(keys, unit.transaction.read(KEYS.name, id), None)
+    unit.store(keys, unit.transaction.read(KEYS.name, id), None)
     unit.remove_record(CREDENTIALS.name, id)
 
 

@@ -78,7 +78,7 @@ def _calls_of(items: ServedCollection, shown: View, record: Record | None) -> It
     if not resource.singleton:
         sort = next(name for name in ("created_at", *own, resource.schema.id_name) if name in shown.queryable.sortable)
         yield from (("GET", "", ""), ("GET", f"?sort=-{sort}&limit=3", ""))
-        writes.append(("POST", "", partial(shown.create, id=resource.key(1)), [new]))
+        writes.append(("POST", "", partial(shown.new_record, id=resource.key(1)), [new]))
     if record:
         yield "GET", path, ""
         writes += [("PATCH", path, partial(shown.merge, record), changes)] * (len(record.body) <= _LARGE)

@@ -73,7 +73,7 @@ class OlderView(View):
         if revision not in resource.revisions:
             raise ValueError(f"{resource.name}: upgrades has no steps from revision {revision}")
         self._newest = newest
-        self._older = older = ItemForm(resource, resource.revisions[revision])
+        self.form = self._older = older = ItemForm(resource, resource.revisions[revision])
         self._chain = resource.chain(revision, resource.revision)
         self.name, self.schema, self.names, self.texts = older.name, older.schema, older.names, older.texts
         self.fingerprint = f"{older.fingerprint}-{newest.fingerprint}-{self._chain.fingerprint}"
@@ -128,10 +128,6 @@ class OlderView(View):
     def access(self) -> Access:  # type: ignore[override]
         return self._newest.access
 
-    @property
-    def form(self) -> ItemForm:
-        return self._older
-
     def query(self, query: Query) -> Query:
         groups = query.groups and Groups(self._renamed(query.groups.by), self._renamed(query.groups.aggregates))
         return query._replace(filters=self._renamed(query.filters), sort=self._renamed(query.sort), groups=groups)
@@ -149,11 +145,11 @@ class OlderView(View):
     def is_converted(self, field: str) -> bool:
         return field in self._converted
 
-    def create(self, sent: JsonObject, *, id: str, **options: Any) -> Record:
-        made = self._older.create(sent, id=id, **options)
+    def new_record(self, sent: JsonObject, *, id: str, **options: Any) -> Record:
+        made = self._older.new_record(sent, id=id, **options)
         is_beside = sent.keys().isdisjoint(self.names_of(self._newest.revision.owner))
         return self._to_newest(
-            made, lambda own: self._newest.create(self._sent(own), id=made.id, **options), is_beside=is_beside
+            made, lambda own: self._newest.new_record(self._sent(own), id=made.id, **options), is_beside=is_beside
         )
 
     def restore(self, sent: JsonObject, *, id: str, owner: str | None = None, **options: Any) -> Record:

@@ -161,7 +161,7 @@ def disable_webhook(webhooks: StoredView, transaction: Transaction, id: str, rea
     changed = _changed(webhooks, record, rfc3339(now), status="disabled")
     unit.put_record(WEBHOOKS.name, changed)
     data = exactjson.dumps(exactjson.loads(changed.body) | {"reason": reason})
-    transaction.record(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, data))
+    transaction.add_event(Event(DISABLED, WEBHOOKS.name, id, changed.updated_at, data))
     _log.warning("webhook %s is disabled: %s", id, reason)
 
 
@@ -202,7 +202,7 @@ class WebhookHandlers(SecretItemHandlers):
         return routes
 
     def make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
-        record = self._webhooks.create({**self.items.defaults, **sent}, id=uuid7(), now=now)
+        record = self._webhooks.new_record({**self.items.defaults, **sent}, id=uuid7(), now=now)
         webhook = exactjson.loads(record.body)
         faults = self._faults(webhook)
         if webhook["status"] == "disabled":
@@ -216,12 +216,12 @@ class WebhookHandlers(SecretItemHandlers):
     def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
         now, transaction, secrets = self.items.domain.clock.time(), unit.transaction, [Secret(secret)]
         if before is None:
-            unit.apply(self._webhooks, None, record)
+            unit.store(self._webhooks, None, record)
             transaction.subscribe(record.id, secrets)
         else:  # the former secret signs, too, until its receiver has the new one
             newest, *older = transaction.secrets(record.id)
             secrets += [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
-            unit.apply(self._webhooks, before, record)
+            unit.store(self._webhooks, before, record)
             transaction.set_secrets(record.id, secrets[:MOST_SECRETS])
 
     def forget(self, unit: Unit, id: str) -> None:

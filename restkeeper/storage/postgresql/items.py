@@ -244,7 +244,7 @@ class PostgresTransaction(Transaction):
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._database.apply(_SWEEP, {"before": before, "limit": limit, "latest": latest})
 
-    def record(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         self._database.queue(_RECORD, row_of(event))
 
     def _record_now(self, event: Event) -> tuple[int, str]:

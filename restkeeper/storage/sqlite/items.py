@@ -155,7 +155,7 @@ class SqliteTransaction(Transaction):
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
         return self._database.execute(_SWEEP, (limit, before, latest)).rowcount
 
-    def record(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         self._record_now(event)
 
     def _record_now(self, event: Event) -> tuple[int, str]:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from restkeeper.feature import Seams as Seams
     from restkeeper.features import FEATURES as FEATURES
     from restkeeper.resources import find_resources as find_resources
+    from restkeeper.resources.call import Caller as Caller
+    from restkeeper.resources.changes import Change as Change
+    from restkeeper.resources.changes import Once as Once
+    from restkeeper.resources.changes import Unit as Unit
     from restkeeper.resources.evolution import Add as Add
     from restkeeper.resources.evolution import Convert as Convert
     from restkeeper.resources.evolution import Remove as Remove
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from restkeeper.resources.functions import Items as Items
     from restkeeper.resources.resource import Ownership as Ownership
     from restkeeper.resources.resource import Resource as Resource
+    from restkeeper.resources.views import Visible as Visible
     from restkeeper.schemas.fields import Email as Email
     from restkeeper.schemas.fields import IntegerReference as IntegerReference
     from restkeeper.schemas.fields import JsonObject as JsonObject
@@ -56,8 +61,10 @@ if TYPE_CHECKING:
     from restkeeper.versions import Versions as Versions
     from restkeeper.web.application import Application as Application
     from restkeeper.web.application import Stage as Stage
+    from restkeeper.web.auth import Credentials as Credentials
     from restkeeper.web.auth import caller as caller
     from restkeeper.web.auth import needs as needs
+    from restkeeper.web.operations import Contribution as Contribution
     from restkeeper.web.operations import returns as returns
     from restkeeper.web.operations import takes as takes
 
@@ -71,8 +78,11 @@ _HOMES = {
     "features": ["FEATURES"],
     "resources": ["find_resources"],
     "resources.resource": ["Ownership", "Resource"],
+    "resources.call": ["Caller"],
+    "resources.changes": ["Change", "Once", "Unit"],
     "resources.functions": ["Items"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
+    "resources.views": ["Visible"],
     "schemas.fields": [
         *("Email", "IntegerReference", "JsonObject", "Lifecycle", "ListOf", "Money", "Owner", "Pattern", "Reference"),
         *("Status", "Text", "Time", "Url", "Whole"),
@@ -84,8 +94,8 @@ _HOMES = {
     "testing": ["LiveServer", "Space"],
     "versions": ["Deprecation", "Version", "Versions"],
     "web.application": ["Application", "Stage"],
-    "web.auth": ["caller", "needs"],
-    "web.operations": ["returns", "takes"],
+    "web.auth": ["Credentials", "caller", "needs"],
+    "web.operations": ["Contribution", "returns", "takes"],
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
 

@@ -297,7 +297,8 @@ class _Batch(Execution):
         """Let a new item refer to the one in its path. Raises NotFound and Forbidden for that."""
         if not self.call.caller.may(scope := of.resource.scope("read")):
             raise lacking(scope)
-        of.stored.access.require_sight(self.call.caller, parent := of.stored.read(transaction, id))
+        parent = of.stored.read(transaction, id)
+        self.reader(of.name).view.access.require_sight(self.call.caller, parent)
         refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
         self.call.shown_collections.add(relation.to.name)
 

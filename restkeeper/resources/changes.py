@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from marshmallow import Schema
 
+from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.errors import Conflict
 from restkeeper.exactjson import JsonObject
@@ -93,6 +94,21 @@ class Change(NamedTuple):
         record = self.after or self.before
         assert record is not None  # noqa: S101 - a change has one of them
         return record
+
+    @property
+    def item(self) -> JsonObject | None:
+        """The item after it, as it is stored; None if it is deleted."""
+        return None if self.after is None else exactjson.stored(self.stored.body(self.after))
+
+    @property
+    def item_before(self) -> JsonObject | None:
+        """The item before it, as it is stored; None if it is new."""
+        return None if self.before is None else exactjson.stored(self.stored.body(self.before))
+
+    def revised(self, item: JsonObject) -> "Change":
+        """The change of an item that exists to this one, also in place of its deletion. Raises ValidationFailed."""
+        assert self.before is not None  # noqa: S101 - it exists
+        return self._replace(after=self.stored.revise(self.before, item, now=self.at, limits=self.limits))
 
 
 class Once:

@@ -100,6 +100,10 @@ class Items:
         """The time of the service's clock, as items have it."""
         return self.unit.now()
 
+    def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What `function(items, …)` of a feature returns, in one of its seams. Raises as `invoke`."""
+        return invoke(self, function, self, *arguments)
+
     def read(self, collection: str, id: str | int) -> JsonObject:
         """An item."""
         return item_of(self._stored(collection), self._read(collection, id))

@@ -16,9 +16,8 @@ from restkeeper.resources.embedding import Relation, relations_for, with_hops, w
 from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
 from restkeeper.resources.queries import MAX_VALUES, Arguments, Embedding, ListRequest, Queryable, parse, parse_item
-from restkeeper.resources.resource import Ownership
 from restkeeper.resources.rights import Rights
-from restkeeper.resources.views import StoredView, View, Views
+from restkeeper.resources.views import Access, StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Filter, Groups, Page, Query, Record, Sort
 
@@ -133,7 +132,7 @@ class CollectionReader:
         record = found if isinstance(found, Record) else self.served.stored.initial
         if record is None:
             raise NotFound("there is no such item")
-        if self.served.resource.ownership is not Ownership.NONE:
+        if type(self.view.access) is not Access:
             self.view.access.require_sight(self.caller, record)
         return record
 

@@ -301,6 +301,8 @@ class Resource:
 
     `path` is what callers call the collection, if that is another text than the name: in paths and links, scopes and
     the feed, and where it is embedded. It goes before a page of the service with this path, which is then below /_/.
+
+    `needs` is the scope that its requests need in place of `NAME:read` and `NAME:write`, such as "admin".
     """
 
     name: str
@@ -320,6 +322,7 @@ class Resource:
     singleton: bool = False
     undeclared: bool = False
     path: str = ""
+    needs: str = ""
     position: Position = dataclasses.field(init=False, repr=False, compare=False)  # of the declaration
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
     represented_by: ClassVar[type | None] = None
@@ -418,7 +421,7 @@ class Resource:
 
     def scope(self, way: str) -> str:
         """The scope that allows to "read" or to "write" it; other characters are escaped (RFC 6749, section 3.3)."""
-        return f"{quote(self.public_name, safe='')}:{way}"
+        return self.needs or f"{quote(self.public_name, safe='')}:{way}"
 
     @cached_property
     def has_integer_ids(self) -> bool:
@@ -683,6 +686,12 @@ def _names(resource: Resource) -> Faults:
             yield "", f"{name!r} is no name: use ASCII letters, digits and underscores{address}"
     if resource.path and (reason := no_path(resource.path)):
         yield "", f"path={resource.path!r}: {reason}"
+    if resource.needs:
+        if not re.fullmatch(f"{ADMIN}|{SCOPE}", resource.needs):
+            yield "", f"needs={resource.needs!r}: must be 'admin', or a scope like 'reports:read'"
+        yield from _reserved("", resource.needs)
+        if resource.ownership is not Ownership.NONE:
+            yield "", "needs: who has this scope reads all items, and others none: leave out the ownership"
 
 
 def no_path(text: str) -> str:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
-from restkeeper.errors import ValidationFailed
+from restkeeper.errors import NotFound, ValidationFailed
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
@@ -25,7 +25,7 @@ from restkeeper.schemas.item import GIVEN, READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Collection, Page, Query, Record, root_of
+from restkeeper.storage.interface import Collection, Filter, Op, Page, Query, Record, root_of
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
 MOST_SETS = 64  # of fields that are gone, hidden or locked, for each of which a process keeps a view
@@ -366,3 +366,52 @@ class PartialView(View):
         if not (without := self._without):
             return body
         return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name not in without})
+
+
+class Visible:
+    """The views of a collection without the items in which a field has a value: for callers, these are not there."""
+
+    def __init__(self, views: Views, *, unless: str) -> None:
+        @lru_cache(MOST_SETS)
+        def visible(view: Any) -> View:
+            return _VisibleView(view, unless)
+
+        self._views, self._visible = views, visible
+
+    def of(self, caller: Caller) -> View:
+        whole: Any = self._views.of(caller)
+        return self._visible(whole)
+
+
+class _VisibleView(PartialView):
+    def __init__(self, whole: View, field: str) -> None:
+        super().__init__(whole, (), whole.hidden, whole.locked)
+        self._is_null = Filter(field, Op.IS, True)
+        self.access = _VisibleAccess(whole.access, field)
+
+    def query(self, query: Query) -> Query:
+        query = super().query(query)
+        return query._replace(filters=(*query.filters, self._is_null))
+
+
+class _VisibleAccess(Access):
+    def __init__(self, access: Access, field: str) -> None:
+        self._access, self._field = access, field
+
+    def owner_of_new(self, caller: Caller) -> str | None:
+        return self._access.owner_of_new(caller)
+
+    def owners(self, caller: Caller) -> tuple[str, ...] | None:
+        return self._access.owners(caller)
+
+    def require_owner(self, caller: Caller, owner: str | None) -> None:
+        self._access.require_owner(caller, owner)
+
+    def require_sight(self, caller: Caller, record: Record) -> None:
+        self._access.require_sight(caller, record)
+        if exactjson.stored(exactjson.cut(record.body).get(self._field, b"null")) is not None:
+            raise NotFound("there is no such item")
+
+    def require_change(self, caller: Caller, record: Record) -> None:
+        self.require_sight(caller, record)
+        self._access.require_change(caller, record)

@@ -16,6 +16,7 @@ from restkeeper.features.pages.calls import first_calls
 from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import RevisionDiffers
+from restkeeper.storage.interface import Query
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import HTML, JSON, require_acceptable
@@ -71,12 +72,17 @@ class PageHandlers:
         """The collections, with their counts for callers that may read all items, and links."""
         service, who = self._service, caller()
         collections, readable = list[dict[str, Any]](), list[str]()
+        served = service.writes.get(service.default_version, {})
         for each in service.resources:
             collections.append({"name": each.public_name, "url": address_of(f"/{each.public_name}")})
-            if who.may(each.scope("read")) and service.stored[each.name].access.owners(who) is None:
+            if each.name not in served or not who.may(each.scope("read")):
+                continue
+            view = served[each.name].views.of(who)
+            if view.access.owners(who) is None:
                 readable.append(each.name)
+                is_counted = not each.singleton and view.query(Query()) == Query()  # it shows all that there are
                 with suppress(RevisionDiffers):  # the others go on
-                    collections[-1] |= {} if each.singleton else {"items": service.store.count(each.name)}
+                    collections[-1] |= {"items": service.store.count(each.name)} if is_counted else {}
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
         own = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
         links = {name: self._app.placed(path) for name, path in own.items()}

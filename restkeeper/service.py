@@ -23,7 +23,8 @@ from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.migration import Conversion
-from restkeeper.resources.queries import GROUPED, ListRequest
+from restkeeper.resources.parameters import GROUPED
+from restkeeper.resources.queries import ListRequest
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, Views
 from restkeeper.schemas.prepared import worded

@@ -13,7 +13,8 @@ from schemathesis.generation.meta import TestPhase
 
 from restkeeper.config import Config
 from restkeeper.features.events import LONGEST
-from restkeeper.resources.queries import AGGREGATES, GROUPED, MAX_VALUES
+from restkeeper.resources.filters import MAX_VALUES
+from restkeeper.resources.parameters import AGGREGATES, GROUPED
 from tests.documents import unfolded
 from tests.waiting import SECONDS
 

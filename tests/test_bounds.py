@@ -13,7 +13,7 @@ from restkeeper.features.harness import MOST_BODY, MOST_VALUES, control, faults,
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
 from restkeeper.features.webhooks import deliverer, sender
-from restkeeper.resources import functions, queries, resource
+from restkeeper.resources import filters, functions, queries, resource
 from restkeeper.resources.call import CHANGE_SECONDS
 from restkeeper.resources.embedding import MOST_ELEMENTS
 from restkeeper.resources.groups import MOST_GROUPS
@@ -54,13 +54,13 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "values in a body": (CONFIG.max_nodes,),
     "items that a POST creates": (MOST_TOGETHER, MOST_OPERATIONS),
     "items that change": (functions.MOST_CHANGES, functions.MOST_BYTES),
-    "filters of a list": (queries.MAX_FILTERS, queries.MAX_VALUES),
-    "filters that lead": (queries.MOST_JOINED,),
+    "filters of a list": (filters.MAX_FILTERS, filters.MAX_VALUES),
+    "filters that lead": (filters.MOST_JOINED,),
     "items that are counted": (MOST_COUNTED,),
-    "items and values of a `count`": (MOST_COUNTED, queries.MAX_VALUES),
+    "items and values of a `count`": (MOST_COUNTED, filters.MAX_VALUES),
     "groups of a `count`": (MOST_GROUPS,),
     "names in `count`": (queries.MOST_COUNTED, queries.MOST_AGGREGATED),
-    "words in `q`": (queries.MOST_WORDS,),
+    "words in `q`": (filters.MOST_WORDS,),
     "names in `embed`": (queries.MOST_EMBEDDED, MOST_ELEMENTS),
     "items in all embedded lists": (queries.MOST_CHOSEN,),
     "items that a collection adds": (inspect.signature(Resource).parameters["embed_limit"].default,),

@@ -14,7 +14,7 @@ import restkeeper
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
-from restkeeper.resources.queries import OPERATORS
+from restkeeper.resources.filters import OPERATORS
 from restkeeper.resources.resource import Ownership, Resource, Revision
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.item import ItemSchema

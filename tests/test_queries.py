@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 
 from restkeeper import Index, Rename, Version, Versions
 from restkeeper.config import Config
-from restkeeper.resources import queries
+from restkeeper.resources import filters
 from tests.shop import RESOURCES, create_app
 from tests.shop.bills import BILLS
 from tests.test_pages import links_of
@@ -172,9 +172,9 @@ def test_faults(bills: FlaskClient) -> None:
     for name in ("attributes", "attributes.", "attributes..a", "attributes.a'b", "_position", "lines", "lines.none"):
         response = bills.get("/bills", query_string={name: "1"})
         assert response.json["errors"][0]["detail"].startswith("is not a parameter of this list"), name
-    terms = ",".join(f"name={n}" for n in range(queries.MAX_FILTERS + 1))
+    terms = ",".join(f"name={n}" for n in range(filters.MAX_FILTERS + 1))
     assert "one filter too many" in bills.get(f"/bills?or=({terms})").json["detail"]
-    values = ",".join(["a"] * queries.MAX_VALUES)
+    values = ",".join(["a"] * filters.MAX_VALUES)
     assert "one value too many" in bills.get(f'/bills?or=(name=a,name[in]="{values}")').json["detail"]
     many = ",".join(map(str, range(150)))
     wide = f'(name[in]="{many}",and(total=1,total=2,total=3))'

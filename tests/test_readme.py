@@ -30,7 +30,7 @@ from restkeeper import ItemSchema, errors, exactjson
 from restkeeper.__main__ import COMMANDS, main
 from restkeeper.config import Config
 from restkeeper.errors import Problem
-from restkeeper.resources.queries import RESERVED
+from restkeeper.resources.parameters import RESERVED
 from restkeeper.web import application, auth, operations
 from schemas.product import ProductSchema
 from tests import stores

@@ -35,8 +35,9 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
 from restkeeper.feature import Seams
 from restkeeper.parsing import whole
+from restkeeper.resources.filters import MAX_FILTERS, MOST_NESTED, clauses_of
 from restkeeper.resources.items import MOST_COUNTED
-from restkeeper.resources.queries import FILTER, GROUPED, MAX_FILTERS, MOST_NESTED, clauses_of
+from restkeeper.resources.parameters import FILTER, GROUPED
 from restkeeper.resources.views import View
 from restkeeper.service import Service
 from restkeeper.storage.interface import FREE_NAME, Kind, root_of

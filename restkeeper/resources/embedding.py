@@ -13,7 +13,8 @@ from msgspec import Raw
 from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.queries import MOST_CHOSEN, Embedding, Hop, Queryable
+from restkeeper.resources.parameters import Hop, Queryable
+from restkeeper.resources.queries import MOST_CHOSEN, Embedding
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views, reduced, tree_of
 from restkeeper.schemas.fields import Owner, Refers
@@ -125,12 +126,12 @@ def with_hops(queryable: Queryable, items: Embeddable, caller: Caller) -> Querya
     @cache
     def hops() -> Mapping[str, Hop]:
         found, own = relations_for(items, caller), items.resource.schema.known_others
-        return {name: _hop(items, each, caller) for name, each in found.items() if root_of(name) not in own}
+        return {name: _hop(name, items, each, caller) for name, each in found.items() if root_of(name) not in own}
 
     return replace(queryable, hops=hops)
 
 
-def _hop(items: Embeddable, relation: Relation, caller: Caller) -> Hop:
+def _hop(name: str, items: Embeddable, relation: Relation, caller: Caller) -> Hop:
     to, view = relation.to, relation.to.views.of(caller)
     referred, field = (items, to) if relation.is_back else (to, items)
 
@@ -151,7 +152,7 @@ def _hop(items: Embeddable, relation: Relation, caller: Caller) -> Hop:
     def stored(field: str) -> str:
         return view.query(Query(sort=(Sort(field),))).sort[0].field
 
-    return Hop(view.queryable, "id" if relation.is_back else relation.field, many, join, stored)
+    return Hop(name, view.queryable, "id" if relation.is_back else relation.field, many, join, stored)
 
 
 def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:

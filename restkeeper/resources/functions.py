@@ -20,7 +20,8 @@ from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.embedding import Embeddable, with_hops
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.item import NO_LIMITS, digest
-from restkeeper.resources.queries import GROUPED, ListRequest, Queryable, parse
+from restkeeper.resources.parameters import GROUPED, Queryable
+from restkeeper.resources.queries import ListRequest, parse
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER

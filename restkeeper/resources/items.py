@@ -13,9 +13,11 @@ from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
 from restkeeper.resources.changes import Answer, Domain
 from restkeeper.resources.embedding import Relation, relations_for, with_hops, with_related
+from restkeeper.resources.filters import MAX_VALUES
 from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
-from restkeeper.resources.queries import MAX_VALUES, Arguments, Embedding, ListRequest, Queryable, parse, parse_item
+from restkeeper.resources.parameters import Arguments, Queryable
+from restkeeper.resources.queries import Embedding, ListRequest, parse, parse_item
 from restkeeper.resources.rights import Rights
 from restkeeper.resources.views import Access, StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from marshmallow import ValidationError, fields, validate
 
 from restkeeper.clock import rfc3339
-from restkeeper.resources.queries import MOST_NAMES, number_of, text_of, value_of
+from restkeeper.resources.filters import value_of
+from restkeeper.resources.parameters import MOST_NAMES, number_of, text_of
 from restkeeper.schemas.fields import IntegerReference, Money, Owner, Time, WeakReference, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import EXPECTED, ISO, LONGEST, fields_of

@@ -32,8 +32,8 @@ from restkeeper.resources.evolution import (
     steps_for,
     was_open,
 )
+from restkeeper.resources.parameters import MOST_NAMES
 from restkeeper.resources.queried import NAME, longest_text, queryable_fields
-from restkeeper.resources.queries import MOST_NAMES
 from restkeeper.schemas.fields import (
     READABLE_BY,
     Email,

@@ -18,7 +18,7 @@ from restkeeper.errors import NotFound, ValidationFailed
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
-from restkeeper.resources.queries import Queryable
+from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource, schema_with
 from restkeeper.schemas.fields import WRITABLE_BY
 from restkeeper.schemas.item import GIVEN, READ_ONLY, ItemSchema

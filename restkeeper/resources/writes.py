@@ -32,7 +32,7 @@ from restkeeper.resources.functions import (
 )
 from restkeeper.resources.item import Loaded
 from restkeeper.resources.items import CollectionReader, ServedCollection
-from restkeeper.resources.queries import Arguments
+from restkeeper.resources.parameters import Arguments
 from restkeeper.resources.references import number_of_references
 from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from flask import Request
 
 from restkeeper.resources.call import NOBODY, Call
-from restkeeper.resources.queries import Arguments
+from restkeeper.resources.parameters import Arguments
 from restkeeper.web import current_request
 from restkeeper.web.auth import CALL, CALLER
 from restkeeper.web.lookup import AHEAD

@@ -34,7 +34,8 @@ from restkeeper.resources.embedding import Relation
 from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
-from restkeeper.resources.queries import AGGREGATES, ListRequest
+from restkeeper.resources.parameters import AGGREGATES
+from restkeeper.resources.queries import ListRequest
 from restkeeper.resources.resource import Action
 from restkeeper.resources.views import View
 from restkeeper.resources.writes import (

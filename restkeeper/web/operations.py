@@ -48,7 +48,8 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.exactjson import faults_in
-from restkeeper.resources.queries import MAX_VALUES, Reader, value_of
+from restkeeper.resources.filters import MAX_VALUES, value_of
+from restkeeper.resources.parameters import Reader
 from restkeeper.schemas.prepared import loaded
 from restkeeper.storage.interface import Field, Kind
 from restkeeper.web.auth import OWN

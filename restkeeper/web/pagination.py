@@ -15,7 +15,8 @@ import orjson
 from flask import request
 
 from restkeeper.errors import InvalidQuery
-from restkeeper.resources.queries import Arguments, ListRequest
+from restkeeper.resources.parameters import Arguments
+from restkeeper.resources.queries import ListRequest
 from restkeeper.storage.interface import Page, Position, Query
 from restkeeper.web.application import address_of
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restkeeper import exactjson
-from restkeeper.resources.queries import value_of
+from restkeeper.resources.filters import value_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import ANY, Collection, Field, Filter, Index, Kind, Op, Query, Record

@@ -26,7 +26,7 @@ from restkeeper.parsing import whole
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, KNOWN, Caller, lacking
 from restkeeper.resources.changes import Change, Unit
-from restkeeper.resources.queries import Reader, one_of
+from restkeeper.resources.parameters import Reader, one_of
 from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired, StoreError
 from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, StoredEvent, is_event_id

@@ -8,21 +8,10 @@ from marshmallow import INCLUDE
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.embedding import next_of, with_hops
+from restkeeper.resources.filters import GROUPS, MAX_VALUES, SEVERAL, operators_of
 from restkeeper.resources.items import ServedCollection
-from restkeeper.resources.queries import (
-    AGGREGATES,
-    GROUPS,
-    MAX_VALUES,
-    MOST_AGGREGATED,
-    MOST_CHOSEN,
-    MOST_COUNTED,
-    MOST_EMBEDDED,
-    MOST_NAMES,
-    RESERVED,
-    SEVERAL,
-    SUMS,
-    operators_of,
-)
+from restkeeper.resources.parameters import AGGREGATES, MOST_NAMES, RESERVED
+from restkeeper.resources.queries import MOST_AGGREGATED, MOST_CHOSEN, MOST_COUNTED, MOST_EMBEDDED, SUMS
 from restkeeper.resources.resource import Ownership, references_in
 from restkeeper.resources.unique import known_unique
 from restkeeper.resources.views import View

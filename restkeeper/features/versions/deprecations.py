@@ -17,7 +17,7 @@ from werkzeug.routing import Map, Rule
 from restkeeper.config import ConfigError
 from restkeeper.errors import Problem
 from restkeeper.features.versions.older import before_sunsets
-from restkeeper.resources.queries import RESERVED
+from restkeeper.resources.parameters import RESERVED
 from restkeeper.resources.views import View
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY

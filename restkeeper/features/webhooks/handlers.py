@@ -22,7 +22,7 @@ from restkeeper.parsing import whole
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Answer, Command, Domain, Operation, Unit
 from restkeeper.resources.items import CollectionReader
-from restkeeper.resources.queries import Reader, one_of
+from restkeeper.resources.parameters import Reader, one_of
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.resources.writes import CommandUnit

@@ -2,8 +2,9 @@
 strictly, and works.
 
 Each program in tests/clients does the same: it lists, reads, creates, changes, filters and sorts, is refused, reads
-some fields and a related item, and follows the feed. A field that does not exist is an error there, so that no type is
-"any".
+some fields and a related item, follows the feed, adds up groups, filters over a reference, chooses what an embedded
+list has, and creates or changes a user by its e-mail address. A field that does not exist is an error there, so that no
+type is "any".
 """
 
 import json
@@ -68,6 +69,11 @@ FOUND = {
     "names": {"name": "Desk"},
     "keeper": [2, "ada@example.org"],
     "event": "Desk",
+    "groups": [{"group": {"status": "active"}, "count": 2, "sum": {"price": 60}}],
+    "filtered": [2, 3, 1],
+    "path": {"level": 2, "keeper": {"email": "ada@example.org"}},
+    "chosen": [{"level": 2}],
+    "upserted": "Ada",
 }
 
 
@@ -87,7 +93,8 @@ def service(tmp_path: Path) -> Iterator[Gunicorn]:
         for item in ITEMS:
             assert running.post("/products", item).status == 200
         user = running.post("/users", {"email": "ada@example.org"}).json()["id"]
-        assert running.post("/results", {"pair": [1.5, "a"], "level": 2, "keeper": user}).status == 200
+        for level, keeper in ((2, user), (3, user), (1, user), (1, None)):
+            assert running.post("/results", {"pair": [1.5, "a"], "level": level, "keeper": keeper}).status == 200
         yield running
 
 

@@ -1,9 +1,11 @@
 import type { Product, Result, ResultEmbedded } from "./generated/hey_api";
 import {
   createProduct,
+  createUser,
   listEvents,
   listProducts,
   listResults,
+  listUsers,
   mergeProduct,
   readProduct,
 } from "./generated/hey_api";
@@ -26,6 +28,16 @@ export async function run(baseUrl: string) {
   const embedded = await listResults({ query: { embed: ["keeper"] } });
   const [result] = embedded.data as unknown as (Omit<Result, "keeper"> & Pick<ResultEmbedded, "keeper">)[];
   const { keeper, level } = result;
+  const { data: groups } = await listProducts({ query: { count: ["status"], "aggregate[sum]": ["price"], "price[gte]": 20 } });
+  const by_keeper = { "keeper.email": "ada@example.org", "keeper.email[like]": "ADA" };
+  const { data: filtered = [] } = await listResults({ query: { by_keeper } });
+  const { data: path = [] } = await listResults({ query: { fields: ["level", "keeper.email"] } });
+  const options = { "fields[results.keeper]": ["level" as const], "sort[results.keeper]": ["level" as const] };
+  const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
+  const users = await listUsers({ query: { embed: ["results.keeper"], ...options, ...which } });
+  const chosen = users.data as unknown as { "results.keeper": unknown }[];
+  const user = { email: "ada@example.org", name: "Ada" };
+  const { data: upserted } = await createUser({ query: { on_conflict: "email" }, body: user });
   return {
     first,
     price: one?.price,
@@ -36,5 +48,10 @@ export async function run(baseUrl: string) {
     names: names?.[0],
     keeper: [level, typeof keeper === "object" && keeper?.email],
     event: event?.type === "product.created" && event.data.name,
+    groups,
+    filtered: filtered.map((each) => each.level),
+    path: path[0],
+    chosen: chosen[0]["results.keeper"],
+    upserted: upserted?.name,
   };
 }

@@ -4,7 +4,7 @@ import type { components, paths } from "./generated/openapi_fetch";
 type Schemas = components["schemas"];
 
 export async function run(baseUrl: string) {
-  const api = createClient<paths>({ baseUrl });
+  const api = createClient<paths>({ baseUrl, querySerializer: { object: { style: "form", explode: true } } });
   const { data: listed = [] } = await api.GET("/products");
   const first: string | undefined = listed[0]?.name;
   // @ts-expect-error: a product has no such field
@@ -26,6 +26,17 @@ export async function run(baseUrl: string) {
   const embedded = await api.GET("/results", { params: { query: { embed: ["keeper"] } } });
   type Embedded = Omit<Schemas["Result"], "keeper"> & Pick<Schemas["ResultEmbedded"], "keeper">;
   const [{ keeper, level }] = embedded.data as unknown as Embedded[];
+  const sums = { count: ["status" as const], "aggregate[sum]": ["price" as const], "price[gte]": 20 };
+  const { data: groups } = await api.GET("/products", { params: { query: sums } });
+  const by_keeper = { "keeper.email": "ada@example.org", "keeper.email[like]": "ADA" };
+  const { data: filtered = [] } = await api.GET("/results", { params: { query: { by_keeper } } });
+  const { data: path = [] } = await api.GET("/results", { params: { query: { fields: ["level", "keeper.email"] } } });
+  const options = { "fields[results.keeper]": ["level" as const], "sort[results.keeper]": ["level" as const] };
+  const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
+  const users = await api.GET("/users", { params: { query: { embed: ["results.keeper"], ...options, ...which } } });
+  const chosen = users.data as unknown as { "results.keeper": unknown }[];
+  const user = { email: "ada@example.org", name: "Ada" };
+  const { data: upserted } = await api.POST("/users", { params: { query: { on_conflict: "email" } }, body: user });
   return {
     first,
     price: one?.price,
@@ -36,5 +47,10 @@ export async function run(baseUrl: string) {
     names: names?.[0],
     keeper: [level, typeof keeper === "object" && keeper?.email],
     event: event?.type === "product.created" && event.data.name,
+    groups,
+    filtered: filtered.map((each) => each.level),
+    path: path[0],
+    chosen: chosen[0]["results.keeper"],
+    upserted: upserted?.name,
   };
 }

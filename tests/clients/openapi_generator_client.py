@@ -16,7 +16,11 @@ from openapi_client import (
     ProductPatch,
     ProductsApi,
     ProductSortKey,
+    ResultField,
     ResultsApi,
+    ResultSortKey,
+    UserInput,
+    UsersApi,
 )
 
 
@@ -41,7 +45,20 @@ def run(base_url: str, key: str) -> dict[str, object]:
     assert isinstance(error, Problem) and error.errors
     event = EventsApi(client).list_events()[0].actual_instance
     names = products.list_products_without_preload_content(fields=[ProductField.NAME]).json()
-    (result,) = ResultsApi(client).list_results_without_preload_content(embed=["keeper"]).json()
+    results, users = ResultsApi(client), UsersApi(client)
+    result, *_ = results.list_results_without_preload_content(embed=["keeper"]).json()
+    sums = products.list_products_without_preload_content(count=["status"], aggregate_sum=["price"], price_gte=20)
+    groups = sums.json()
+    filtered = results.list_results(by_keeper={"keeper.email": "ada@example.org", "keeper.email[like]": "ADA"})
+    path = results.list_results_without_preload_content(fields=[ResultField.LEVEL, ResultField.KEEPER_DOT_EMAIL]).json()
+    chosen = users.list_users_without_preload_content(
+        embed=["results.keeper"],
+        fields_results_keeper=[ResultField.LEVEL],
+        sort_results_keeper=[ResultSortKey.level],
+        limit_results_keeper=1,
+        where_results_keeper="(level[gte]=2)",
+    ).json()
+    upserted = users.create_user(UserInput(email="ada@example.org", name="Ada"), on_conflict="email")
     return {
         "first": first,
         "price": one.price,
@@ -52,6 +69,11 @@ def run(base_url: str, key: str) -> dict[str, object]:
         "names": names[0],
         "keeper": [result["level"], result["keeper"]["email"]],
         "event": isinstance(event, ProductEvent) and event.type == "product.created" and event.data.name,
+        "groups": groups,
+        "filtered": [each.level for each in filtered],
+        "path": path[0],
+        "chosen": chosen[0]["results.keeper"],
+        "upserted": upserted.name,
     }
 
 

@@ -2,10 +2,14 @@ import type { Product, Result, ResultEmbedded } from "./generated/orval";
 import {
   ProductField,
   ProductSortKey,
+  ResultField,
+  ResultSortKey,
   createProduct,
+  createUser,
   listEvents,
   listProducts,
   listResults,
+  listUsers,
   mergeProduct,
   readProduct,
 } from "./generated/orval";
@@ -35,6 +39,17 @@ export async function run(baseUrl: string) {
   const embedded = must(await listResults({ embed: ["keeper"] }));
   const [result] = embedded.data as unknown as (Omit<Result, "keeper"> & Pick<ResultEmbedded, "keeper">)[];
   const { keeper, level } = result;
+  const sums = { count: ["status" as const], "aggregate[sum]": ["price" as const], "price[gte]": 20 };
+  const { data: groups } = must(await listProducts(sums));
+  const or = ["(keeper.email=ada@example.org)"];
+  const { data: filtered } = must(await listResults({ or }));
+  const { data: path } = must(await listResults({ fields: [ResultField.level, ResultField.keeperemail] }));
+  const options = { "fields[results.keeper]": [ResultField.level], "sort[results.keeper]": [ResultSortKey.level] };
+  const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
+  const users = must(await listUsers({ embed: ["results.keeper"], ...options, ...which }));
+  const chosen = users.data as unknown as { "results.keeper": unknown }[];
+  const user = { email: "ada@example.org", name: "Ada" };
+  const { data: upserted } = must(await createUser(user, { on_conflict: "email" }));
   return {
     first,
     price: one.price,
@@ -45,5 +60,10 @@ export async function run(baseUrl: string) {
     names: names[0],
     keeper: [level, typeof keeper === "object" && keeper?.email],
     event: event?.type === "product.created" && event.data.name,
+    groups,
+    filtered: filtered.map((each) => each.level),
+    path: path[0],
+    chosen: chosen[0]["results.keeper"],
+    upserted: upserted.name,
   };
 }

@@ -7,7 +7,25 @@ from typing import TYPE_CHECKING
 from restkeeper_client import AuthenticatedClient
 from restkeeper_client.api.events import list_events
 from restkeeper_client.api.products import create_product, list_products, merge_product, read_product
-from restkeeper_client.models import Problem, Product, ProductEvent, ProductInput, ProductPatch, ProductSortKey
+from restkeeper_client.api.results import list_results
+from restkeeper_client.api.users import create_user, list_users
+from restkeeper_client.models import (
+    CreateUserOnConflict,
+    ListProductsAggregatesumItem,
+    ListProductsCountItem,
+    ListUsersEmbedItem,
+    Problem,
+    Product,
+    ProductEvent,
+    ProductInput,
+    ProductPatch,
+    ProductSortKey,
+    ResultField,
+    ResultSortKey,
+    User,
+    UserInput,
+)
+from restkeeper_client.types import UNSET
 
 
 def run(base_url: str, key: str) -> dict[str, object]:
@@ -33,7 +51,28 @@ def run(base_url: str, key: str) -> dict[str, object]:
     event = events[0]
     api = client.get_httpx_client()  # for responses that are no whole items
     names = api.get("/products", params={"fields": "name"}).json()
-    (result,) = api.get("/results", params={"embed": "keeper"}).json()
+    result, *_ = api.get("/results", params={"embed": "keeper"}).json()
+    sums = [ListProductsAggregatesumItem.PRICE]
+    counted = list_products._get_kwargs(
+        count=[ListProductsCountItem.STATUS], aggregatesum=sums, pricegte=20, limit=UNSET
+    )
+    groups = api.request(**counted).json()
+    filtered = list_results.sync(client=client, or_=["(keeper.email=ada@example.org)"])
+    assert isinstance(filtered, list)
+    fields = [ResultField.LEVEL, ResultField.KEEPER_EMAIL]
+    path = api.request(**list_results._get_kwargs(fields=fields)).json()
+    embedded = list_users._get_kwargs(
+        embed=[ListUsersEmbedItem.RESULTS_KEEPER],
+        fieldsresults_keeper=[ResultField.LEVEL],
+        sortresults_keeper=[ResultSortKey.LEVEL],
+        limitresults_keeper=1,
+        whereresults_keeper="(level[gte]=2)",
+    )
+    chosen = api.request(**embedded).json()
+    assert isinstance(list_users.sync(client=client), list)
+    user = UserInput(email="ada@example.org", name="Ada")
+    upserted = create_user.sync(client=client, body=user, on_conflict=CreateUserOnConflict.EMAIL)
+    assert isinstance(upserted, User)
     return {
         "first": first,
         "price": one.price,
@@ -44,6 +83,11 @@ def run(base_url: str, key: str) -> dict[str, object]:
         "names": names[0],
         "keeper": [result["level"], result["keeper"]["email"]],
         "event": isinstance(event, ProductEvent) and event.type_ == "product.created" and event.data.name,
+        "groups": groups,
+        "filtered": [each.level for each in filtered],
+        "path": path[0],
+        "chosen": chosen[0]["results.keeper"],
+        "upserted": upserted.name,
     }
 
 

@@ -7,6 +7,8 @@ import {
   ProductSortKey,
   Result,
   ResultEmbedded,
+  ResultField,
+  ResultSortKey,
 } from "./generated/swagger_typescript_api/Api";
 
 export async function run(baseUrl: string) {
@@ -29,6 +31,17 @@ export async function run(baseUrl: string) {
   const embedded = await api.results.listResults({ embed: ["keeper"] });
   const [result] = embedded.data as unknown as (Omit<Result, "keeper"> & Pick<ResultEmbedded, "keeper">)[];
   const { keeper, level } = result;
+  const sums = { count: ["status" as const], "aggregate[sum]": ["price" as const], "price[gte]": 20 };
+  const { data: groups } = await api.products.listProducts(sums);
+  const or = ["(keeper.email=ada@example.org)"];
+  const { data: filtered } = await api.results.listResults({ or });
+  const { data: path } = await api.results.listResults({ fields: [ResultField.Level, ResultField.KeeperEmail] });
+  const options = { "fields[results.keeper]": [ResultField.Level], "sort[results.keeper]": [ResultSortKey.Level] };
+  const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
+  const users = await api.users.listUsers({ embed: ["results.keeper"], ...options, ...which });
+  const chosen = users.data as unknown as { "results.keeper": unknown }[];
+  const user = { email: "ada@example.org", name: "Ada" };
+  const { data: upserted } = await api.users.createUser(user, { on_conflict: "email" });
   return {
     first,
     price: one.price,
@@ -39,5 +52,10 @@ export async function run(baseUrl: string) {
     names: names[0],
     keeper: [level, typeof keeper === "object" && keeper?.email],
     event: event?.type === "product.created" && event.data.name,
+    groups,
+    filtered: filtered.map((each) => each.level),
+    path: path[0],
+    chosen: chosen[0]["results.keeper"],
+    upserted: upserted.name,
   };
 }

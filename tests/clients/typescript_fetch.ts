@@ -7,7 +7,10 @@ import {
   ProductSortKey,
   ProductsApi,
   ResponseError,
+  ResultField,
+  ResultSortKey,
   ResultsApi,
+  UsersApi,
 } from "./generated/typescript_fetch";
 
 export async function run(basePath: string) {
@@ -31,6 +34,18 @@ export async function run(basePath: string) {
   const embedded = await new ResultsApi(configuration).listResultsRaw({ embed: ["keeper"] });
   const [result]: (Omit<Result, "keeper"> & Pick<ResultEmbedded, "keeper">)[] = await embedded.raw.json();
   const { keeper, level } = result;
+  const sums = { count: new Set(["status" as const]), aggregateSum: new Set(["price" as const]), priceGte: 20 };
+  const groups = await (await products.listProductsRaw(sums)).raw.json();
+  const results = new ResultsApi(configuration);
+  const byKeeper = { "keeper.email": "ada@example.org", "keeper.email[like]": "ADA" };
+  const filtered = await results.listResults({ byKeeper });
+  const path = await (await results.listResultsRaw({ fields: [ResultField.Level, ResultField.KeeperEmail] })).raw.json();
+  const options = { fieldsResultsKeeper: [ResultField.Level], sortResultsKeeper: [ResultSortKey.level] };
+  const which = { limitResultsKeeper: 1, whereResultsKeeper: "(level[gte]=2)" };
+  const users = new UsersApi(configuration);
+  const chosen = await (await users.listUsersRaw({ embed: ["results.keeper"], ...options, ...which })).raw.json();
+  const userInput = { email: "ada@example.org", name: "Ada" };
+  const upserted = await users.createUser({ onConflict: "email", userInput });
   return {
     first,
     price: one.price,
@@ -41,5 +56,10 @@ export async function run(basePath: string) {
     names: names[0],
     keeper: [level, typeof keeper === "object" && keeper?.email],
     event: event?.type === "product.created" && event.data.name,
+    groups,
+    filtered: filtered.map((each) => each.level),
+    path: path[0],
+    chosen: chosen[0]["results.keeper"],
+    upserted: upserted.name,
   };
 }

@@ -152,14 +152,15 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
         patch = {name: spec.patch(part) for name, part in patch.items()}
     sortable = view.queryable.sortable
-    leads = any(not each.is_back for each in items.relations_for(EVERYBODY).values())
-    extensible = {"x-extensible": True} if view.queryable.is_open or leads else {}
+    one = {name: each.to.whole.names for name, each in items.relations_for(EVERYBODY).items() if not each.is_back}
+    paths = [f"{name}.{field}" for name, names in one.items() for field in names]
+    extensible = {"x-extensible": True} if view.queryable.is_open or one else {}
     return {
         "": item,
         "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},
         "Replacement": sent | {"properties": _without(own, id) | odd, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
-        "Field": {"type": "string", "enum": list(properties)} | extensible,
+        "Field": {"type": "string", "enum": [*properties, *paths]} | extensible,
         "SortKey": {
             "type": "string",
             "enum": [way + name for name in sortable for way in ("", "-")],
@@ -284,8 +285,8 @@ def _options(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
         kind = each.to.resource.kind
         yield parameter(f"fields[{name}]", several(spec.schema(f"{kind}Field")))
         if each.is_back:
-            limit = {"type": "integer", "minimum": 1, "maximum": MOST_CHOSEN, "default": each.to.resource.embed_limit}
-            yield parameter(f"limit[{name}]", limit)
+            # Without a default: clients that send defaults would send it where nothing is embedded, which is a 400.
+            yield parameter(f"limit[{name}]", {"type": "integer", "minimum": 1, "maximum": MOST_CHOSEN})
             yield parameter(f"sort[{name}]", several(spec.schema(f"{kind}SortKey")))
             yield parameter(f"where[{name}]", {"type": "string"}, about)
 

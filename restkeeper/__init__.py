@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from restkeeper.resources.changes import Change as Change
     from restkeeper.resources.changes import Once as Once
     from restkeeper.resources.changes import Unit as Unit
+    from restkeeper.resources.declaration import Ownership as Ownership
     from restkeeper.resources.evolution import Add as Add
     from restkeeper.resources.evolution import Convert as Convert
     from restkeeper.resources.evolution import Remove as Remove
     from restkeeper.resources.evolution import Rename as Rename
     from restkeeper.resources.evolution import Step as Step
     from restkeeper.resources.functions import Items as Items
-    from restkeeper.resources.resource import Ownership as Ownership
     from restkeeper.resources.resource import Resource as Resource
     from restkeeper.resources.views import Visible as Visible
     from restkeeper.schemas.fields import Email as Email
@@ -77,7 +77,8 @@ _HOMES = {
     "feature": ["Feature", "Seams"],
     "features": ["FEATURES"],
     "resources": ["find_resources"],
-    "resources.resource": ["Ownership", "Resource"],
+    "resources.declaration": ["Ownership"],
+    "resources.resource": ["Resource"],
     "resources.call": ["Caller"],
     "resources.changes": ["Change", "Once", "Unit"],
     "resources.functions": ["Items"],

@@ -15,12 +15,13 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.feature import Feature, mount_routes, take_part
 from restkeeper.features import FEATURES
-from restkeeper.resources import RESERVED
+from restkeeper.resources.checks import RESERVED
+from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.functions import run_after, run_before
 from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, serve_blueprints
 from restkeeper.storage import BACKENDS

@@ -14,9 +14,9 @@ from marshmallow import Schema
 from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
-from restkeeper.resources import RESERVED, require_possible
 from restkeeper.resources.call import EVERYBODY, PROGRAM, of_program
 from restkeeper.resources.changes import Domain, Unit
+from restkeeper.resources.checks import RESERVED, require_possible
 from restkeeper.resources.embedding import relations_of, with_hops, with_related
 from restkeeper.resources.functions import Items, current_items, query_of, stored_in
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups

@@ -13,7 +13,7 @@ from restkeeper.features.harness import MOST_BODY, MOST_VALUES, control, faults,
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
 from restkeeper.features.webhooks import deliverer, sender
-from restkeeper.resources import filters, functions, queries, resource
+from restkeeper.resources import checks, filters, functions, queries
 from restkeeper.resources.call import CHANGE_SECONDS
 from restkeeper.resources.embedding import MOST_ELEMENTS
 from restkeeper.resources.groups import MOST_GROUPS
@@ -64,7 +64,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "names in `embed`": (queries.MOST_EMBEDDED, MOST_ELEMENTS),
     "items in all embedded lists": (queries.MOST_CHOSEN,),
     "items that a collection adds": (inspect.signature(Resource).parameters["embed_limit"].default,),
-    "fields of an index": (MOST_INDEXED, resource.LONGEST_INDEXED),
+    "fields of an index": (MOST_INDEXED, checks.LONGEST_INDEXED),
     "time for which a change waits": (CHANGE_SECONDS, CHANGE_SECONDS + postgresql.ANSWER_SECONDS),
     "time for which a search": (connection.BUSY_SECONDS, search.READ_SECONDS),
     "items that `items.find` returns": (functions.MOST_FOUND, functions.MOST_BYTES),
@@ -98,7 +98,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "a delay": (spaces.LONGEST_DELAY, control.LONGEST_WAIT),
     "items and bytes of a list": (declaring.LISTS["page_limit"], declaring.LISTS["page_bytes"]),
     "bytes of an item; of an array": (reading.LONGEST_ITEM, reading.LONGEST_ITEM),
-    "characters of the name": (resource.LONGEST_PATH,),
+    "characters of the name": (checks.LONGEST_PATH,),
 }
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.evolution import Convert, Rename
 from restkeeper.resources.migration import convert
-from restkeeper.resources.resource import Ownership
 from restkeeper.schemas.fields import ListOf, Text, Whole
 from restkeeper.storage.interface import Index
 from restkeeper.storage.postgresql import limits

@@ -14,8 +14,10 @@ import restkeeper
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import InvalidQuery
+from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.filters import OPERATORS
-from restkeeper.resources.resource import Ownership, Resource, Revision
+from restkeeper.resources.resource import Resource
+from restkeeper.resources.revision import Revision
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of

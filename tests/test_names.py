@@ -19,7 +19,8 @@ from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.declaring import names_of
 from restkeeper.features.files.file import declare, read_file
 from restkeeper.features.files.saving import SavedFile
-from restkeeper.resources.resource import LONGEST_PATH, Resource
+from restkeeper.resources.checks import LONGEST_PATH
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.versions import Version, Versions

@@ -14,7 +14,8 @@ from flask.testing import FlaskClient
 from restkeeper import Items
 from restkeeper.config import Config
 from restkeeper.resources.call import KNOWN, PUBLIC
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.declaration import Ownership
+from restkeeper.resources.resource import Resource
 from restkeeper.service import service_of
 from restkeeper.web.application import Application
 from restkeeper.web.auth import OWN, PROBE, needs

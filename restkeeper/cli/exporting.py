@@ -16,7 +16,7 @@ from restkeeper import exactjson
 from restkeeper.cli.common import Command, Refused, items_of, service_of_app
 from restkeeper.cli.formats import FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
 from restkeeper.resources.cells import BOM
-from restkeeper.resources.resource import Ownership
+from restkeeper.resources.declaration import Ownership
 
 
 @click.command("export", cls=Command)

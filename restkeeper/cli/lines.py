@@ -29,8 +29,8 @@ from restkeeper.errors import (
 )
 from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.resources.cells import BOM
+from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.item import ItemLimits
-from restkeeper.resources.resource import Ownership
 from restkeeper.resources.unique import query_of_unique, unique_fields
 from restkeeper.resources.views import View
 from restkeeper.schemas.fields import Owner

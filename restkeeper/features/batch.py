@@ -18,9 +18,9 @@ from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.feature import Seams
 from restkeeper.resources.call import KNOWN, PUBLIC, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, Command
+from restkeeper.resources.declaration import Action, Ownership
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import ServedCollection, refer
-from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.writes import (
     CONFLICT_QUERY,
     OWNER_QUERY,

@@ -3,7 +3,8 @@
 from restkeeper.errors import NotFound
 from restkeeper.feature import Seams
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.resource import ALL_OWNERS, Ownership, Resource
+from restkeeper.resources.declaration import ALL_OWNERS, Ownership
+from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import Access
 from restkeeper.service import Service
 from restkeeper.storage.interface import Record

@@ -15,8 +15,9 @@ from restkeeper.errors import Conflict
 from restkeeper.exactjson import JsonObject
 from restkeeper.hook import Hook
 from restkeeper.resources.call import NONE, Call, Conditions
+from restkeeper.resources.declaration import Action
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
-from restkeeper.resources.resource import Action, Resource
+from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.schemas.item import INTEGERS
 from restkeeper.storage.base import Store, Transaction

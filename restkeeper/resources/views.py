@@ -19,7 +19,8 @@ from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
 from restkeeper.resources.parameters import Queryable
-from restkeeper.resources.resource import Resource, schema_with
+from restkeeper.resources.resource import Resource
+from restkeeper.resources.revision import schema_with
 from restkeeper.schemas.fields import WRITABLE_BY
 from restkeeper.schemas.item import GIVEN, READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import fields_of

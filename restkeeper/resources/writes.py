@@ -22,6 +22,7 @@ from restkeeper.errors import (
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import NONE, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, Change, Command, Domain, Once, Operation, Unit
+from restkeeper.resources.declaration import Action, Ownership
 from restkeeper.resources.functions import (
     Items,
     as_conflict,
@@ -34,7 +35,6 @@ from restkeeper.resources.item import Loaded
 from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.parameters import Arguments
 from restkeeper.resources.references import number_of_references
-from restkeeper.resources.resource import Action, Ownership
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import View
 from restkeeper.storage.base import Store, Transaction

@@ -30,13 +30,13 @@ from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import ADMIN, NONE, Call, lacking
 from restkeeper.resources.cells import BOM, table_of
 from restkeeper.resources.changes import Answer, Command, Once, Operation, Unit
+from restkeeper.resources.declaration import Action
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection, refer
 from restkeeper.resources.parameters import AGGREGATES
 from restkeeper.resources.queries import ListRequest
-from restkeeper.resources.resource import Action
 from restkeeper.resources.views import View
 from restkeeper.resources.writes import (
     CONFLICT_QUERY,

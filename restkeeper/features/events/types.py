@@ -11,9 +11,10 @@ from typing import NamedTuple
 from restkeeper import exactjson
 from restkeeper.resources.call import Caller
 from restkeeper.resources.changes import KINDS
+from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.evolution import Untranslatable, revision_of
 from restkeeper.resources.former import former_body
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.interface import DELETED, EVENT_ID, Record, StoredEvent

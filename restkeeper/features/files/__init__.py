@@ -26,7 +26,7 @@ from restkeeper.features.files.options import install
 from restkeeper.features.files.reading import Content, FileError, Stamp, stamp_of
 from restkeeper.features.files.saving import LOOK_SECONDS, SavedFile, apart, can_be_replaced, fill, say
 from restkeeper.mistakes import load_module, mistake_in
-from restkeeper.resources import RESERVED
+from restkeeper.resources.checks import RESERVED
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage.interface import Query

@@ -19,8 +19,9 @@ from marshmallow import Schema, ValidationError, fields, validate
 from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 from restkeeper.features.files import fields as theirs
 from restkeeper.features.files.items import LONGEST_ID, FileResource
-from restkeeper.resources import RESERVED, RESERVED_KINDS
-from restkeeper.resources.resource import LARGEST_PAGE, METHODS, Resource
+from restkeeper.resources.checks import LARGEST_PAGE, RESERVED, RESERVED_KINDS
+from restkeeper.resources.declaration import METHODS
+from restkeeper.resources.resource import Resource
 from restkeeper.schemas.fields import (
     MOST,
     Email,

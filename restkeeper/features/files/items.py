@@ -13,7 +13,8 @@ from restkeeper.clock import time_after
 from restkeeper.exactjson import Buffer, JsonObject, fault, listed, require_none
 from restkeeper.features.files.reading import id_of, is_equal, key_of
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
-from restkeeper.resources.resource import Resource, Revision
+from restkeeper.resources.resource import Resource
+from restkeeper.resources.revision import Revision
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.storage.interface import Field, Kind, Record

@@ -16,8 +16,7 @@ import msgspec
 from restkeeper import exactjson
 from restkeeper.errors import InvalidJson, shortened
 from restkeeper.exactjson import Buffer
-from restkeeper.resources import RESERVED
-from restkeeper.resources.resource import no_path
+from restkeeper.resources.checks import RESERVED, no_path
 from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.storage.interface import serial
 

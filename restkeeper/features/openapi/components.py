@@ -7,12 +7,13 @@ from marshmallow import INCLUDE
 
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.call import EVERYBODY
+from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.embedding import next_of, with_hops
 from restkeeper.resources.filters import GROUPS, MAX_VALUES, SEVERAL, operators_of
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.parameters import AGGREGATES, MOST_NAMES, RESERVED
 from restkeeper.resources.queries import MOST_AGGREGATED, MOST_CHOSEN, MOST_COUNTED, MOST_EMBEDDED, SUMS
-from restkeeper.resources.resource import Ownership, references_in
+from restkeeper.resources.revision import references_in
 from restkeeper.resources.unique import known_unique
 from restkeeper.resources.views import View
 from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of

@@ -19,7 +19,8 @@ from restkeeper.errors import NotFound, PreconditionRequired, Problem
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.resources.call import KNOWN, PUBLIC
-from restkeeper.resources.resource import Ownership, Resource
+from restkeeper.resources.declaration import Ownership
+from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
 from restkeeper.versions import prefix_of
 from restkeeper.web.auth import OWN, PROBE, needed_by

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
@@ -74,54 +75,62 @@ def create_app(
             )
         opened = _open(features, without)
         _require_possible(opened, config, resources, versions)
-        scheme = config.database_url.partition("://")[0]
-        backend = BACKENDS.get(scheme)  # tests use any memory
-        if backend and not backend.temporary and backend not in [BACKENDS[each] for each in stores]:
-            known = " or ".join(stores) or "no store"
-            raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
-
-        first = list[Any]()
-
-        def make(clock: Clock, wait_seconds: float = 0.0) -> Application:
-            parts = [feature.stored() for feature in opened]
-            served = [*resources, *(each for part in parts for each in part.collections)]
-            stored = [(each.represented_by or StoredView)(each) for each in served]
-            of_features = [StoredView(each) for part in parts for each in part.items]
-            records = [each for part in parts for each in part.records]
-            service = make_service(
-                config,
-                stored,
-                _collections([*stored, *of_features], records),
-                name,
-                of_features=of_features,
-                versions=versions,
-                features=[each.name for each in opened],
-                clock=clock,
-            )
-            if serves:
-                service.store.first = first[0] if first else None
-            is_open = serves and service.open_store(wait_seconds)  # a command opens it when it needs it
-            if is_open and config.harness and not first:
-                first.append(cast(MemoryStore, service.store).saved())  # so that those of spaces are quick to make
-            app = _application(service, opened, blueprints)
-            if is_open:
-                _convert(service)
-            for ready in app.ready.functions:
-                ready()
-            return app
-
+        _require_store(config, stores)
+        program = _Program(config, resources, versions, opened, blueprints, name, serves)
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
-            auth = "open-to-all" if config.harness == "remote" else "open"
-            bounds = {"max_body": harness.MOST_BODY, "max_nodes": harness.MOST_VALUES}
-            seeds = Config(**bounds, auth=auth, trusted_hosts=config.trusted_hosts)
-            make_control = partial(create_app, seeds, [], features={"cors", "health", "openapi", "pages"})
-            return cast(Application, harness.application_of(make, make_control))
-        return make(clock, START_SECONDS if is_program else 0.0)
+            return cast(Application, harness.application_of(program.application, create_app, config))
+        return program.application(clock, START_SECONDS if is_program else 0.0)
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
             sys.exit(f"restkeeper: {error}")
         raise
+
+
+@dataclass
+class _Program:
+    """What the applications of a service are made of: it has one, or in a harness one for each space."""
+
+    config: Config
+    resources: Sequence[Resource]
+    versions: Versions
+    features: Sequence[Feature]
+    blueprints: Sequence[Blueprint]
+    name: str
+    serves: bool
+    _empty: Any = None  # what a store of a harness holds at first, so that those of spaces are quick to make
+
+    def application(self, clock: Clock, wait_seconds: float = 0.0) -> Application:
+        """An application with a store, for which it waits so long."""
+        service = self._service(clock)
+        if self.serves:
+            service.store.first = self._empty
+        is_open = self.serves and service.open_store(wait_seconds)  # a command opens it when it needs it
+        if is_open and self.config.harness and not self._empty:
+            self._empty = cast(MemoryStore, service.store).saved()
+        app = _application(service, self.features, self.blueprints)
+        if is_open:
+            _convert(service)
+        for ready in app.ready.functions:
+            ready()
+        return app
+
+    def _service(self, clock: Clock) -> Service:
+        parts = [feature.stored() for feature in self.features]
+        resources = [*self.resources, *(resource for part in parts for resource in part.collections)]
+        views = [(resource.represented_by or StoredView)(resource) for resource in resources]
+        of_features = [StoredView(resource) for part in parts for resource in part.items]
+        records = [collection for part in parts for collection in part.records]
+        return make_service(
+            self.config,
+            views,
+            _collections([*views, *of_features], records),
+            self.name,
+            of_features=of_features,
+            versions=self.versions,
+            features=[feature.name for feature in self.features],
+            clock=clock,
+        )
 
 
 def _convert(service: Service) -> None:
@@ -223,13 +232,26 @@ def _open(features: Collection[Feature | str], without: Collection[str]) -> list
     for names in (features, without):
         if isinstance(names, str):
             raise ConfigError(f"features: {names!r} is a text; give a set of names, such as {{{names!r}}}")
-    given = [each for each in features if isinstance(each, Feature)]
-    known = {each.name: each for each in (*FEATURES, *given)}
-    named = {each for each in features if isinstance(each, str)}
-    if unknown := sorted({*named, *without} - known.keys()):
+    known, opened = {feature.name: feature for feature in FEATURES}, set[str]()
+    for feature in features:
+        if isinstance(feature, Feature) and known.setdefault(feature.name, feature) is not feature:
+            raise ConfigError(f"features: {feature.name!r} is the name of two features: change one")
+        if not isinstance(feature, Feature | str):
+            raise ConfigError(f"features has {feature!r}: must be a Feature(…), or the name of one")
+        if isinstance(feature, str) or feature.usual:
+            opened.add(feature if isinstance(feature, str) else feature.name)
+    if unknown := sorted({*opened, *without} - known.keys()):
         raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(known)}")
-    opened = (named | {each.name for each in given if each.usual}).difference(without)
-    return [each for name, each in known.items() if name in opened]
+    return [feature for name, feature in known.items() if name in opened.difference(without)]
+
+
+def _require_store(config: Config, stores: Collection[str]) -> None:
+    """Raises ConfigError for a store of another kind than these."""
+    scheme = config.database_url.partition("://")[0]
+    backend = BACKENDS.get(scheme)  # tests use any memory
+    if backend and not backend.temporary and backend not in [BACKENDS[name] for name in stores]:
+        known = " or ".join(stores) or "no store"
+        raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
 
 
 def _require_possible(

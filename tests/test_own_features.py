@@ -186,5 +186,10 @@ def test_a_feature_that_is_not_usual_is_named() -> None:
     built = Feature("built", lambda service: Seams(), needs=("night",))
     with pytest.raises(ConfigError, match="'built' is built on 'night', which is closed; close both"):
         client_with(built, night)
+    with pytest.raises(ConfigError, match="^features: 'keys' is the name of two features: change one$"):
+        client_with(Feature("keys", lambda service: Seams()))
+    with pytest.raises(ConfigError, match=r"^features has 5: must be a Feature\(…\), or the name of one$"):
+        create_app(Config(), RESOURCES, features=[5])
+    assert create_app(Config(), RESOURCES, features=(each for each in FEATURES)).url_map
     with pytest.raises(ValueError, match=r"^notes: needs='x': must be 'admin', or a scope like 'reports:read'$"):
         Resource("notes", "note", BrandSchema, needs="x")

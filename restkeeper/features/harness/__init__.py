@@ -13,6 +13,7 @@ from werkzeug.exceptions import MisdirectedRequest
 from werkzeug.http import http_date
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
+from restkeeper.config import Config
 from restkeeper.errors import Conflict, NotFound
 from restkeeper.features.harness.control import Control
 from restkeeper.features.harness.ports import Ports
@@ -26,8 +27,11 @@ MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
 _REFUSAL = "restkeeper.refusal"  # in the WSGI environment: the problem that is the response
 
 
-def application_of(make: Callable[..., Application], make_control: Callable[..., Application]) -> Application:
-    """The application that serves spaces; `make` returns the one of a service, with the clock that it is given."""
+def application_of(make: Callable[..., Application], create: Callable[..., Application], config: Config) -> Application:
+    """The application that serves spaces; `make` returns the one of a service, with the clock that it is given.
+
+    That of the documents, which control them, is made by `create`, which is `create_app`.
+    """
 
     def parts() -> int:
         """How many routes and hooks of Flask there are."""
@@ -39,11 +43,19 @@ def application_of(make: Callable[..., Application], make_control: Callable[...,
             raise Conflict("app.py adds to what create_app returned, but not to spaces: give it blueprints=[…]")
 
     root = Instance(make)
-    app, config = root.app, root.service.config
+    app = root.app
     spaces, whole = Spaces(make, Ports(config), require_whole), parts()
     if config.harness == "1":
         spaces.root = Space(ROOT, spaces, None, root, webhooks=AT_ONCE if config.webhook_worker == "inside" else "")
-    control = make_control(blueprints=[Control(spaces).blueprint()], name="Restkeeper harness")
+    auth = "open-to-all" if config.harness == "remote" else "open"
+    bounds = Config(max_body=MOST_BODY, max_nodes=MOST_VALUES, auth=auth, trusted_hosts=config.trusted_hosts)
+    control = create(
+        bounds,
+        [],
+        features={"cors", "health", "openapi", "pages"},
+        blueprints=[Control(spaces).blueprint()],
+        name="Restkeeper harness",
+    )
     if config.harness == "remote":
         refuse_other_sites(control, config.cors_origins, local_only=False)
     control.answered.add(_date)

@@ -3,13 +3,14 @@
 A seam is a place of the kernel that calls what features have given, in the order of the features.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from flask import Blueprint, Request
 
+from restkeeper.config import ConfigError
 from restkeeper.resources.changes import Change, Once, Unit
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
@@ -84,8 +85,13 @@ class Feature:
         return FeatureParts(*(tuple(map(loaded, each)) for each in (self.collections, self.items, self.records)))
 
     def seams(self, service: Service) -> Seams:
-        """How it takes part in a service. Raises what `install` raises."""
-        seams: Seams = loaded(self.install)(service)
+        """How it takes part in a service. Raises what `install` raises, and ConfigError for what is none."""
+        seams: Any = loaded(self.install)(service)
+        if not isinstance(seams, Seams):
+            raise ConfigError(f"features: {self.name!r}: install must return Seams(…), not {seams!r}")
+        for seam, functions in vars(seams).items():
+            if seam != "once" and (isinstance(functions, str) or not isinstance(functions, Iterable)):
+                raise ConfigError(f"features: {self.name!r}: {seam}={functions!r}: must be a list of functions")
         return seams
 
 

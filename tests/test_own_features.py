@@ -188,6 +188,12 @@ def test_a_feature_that_is_not_usual_is_named() -> None:
         client_with(built, night)
     with pytest.raises(ConfigError, match="^features: 'keys' is the name of two features: change one$"):
         client_with(Feature("keys", lambda service: Seams()))
+    for install, why in (
+        (lambda service: None, r"install must return Seams\(…\), not None"),
+        (lambda service: Seams(answered=print), "answered=<built-in function print>: must be a list of functions"),
+    ):
+        with pytest.raises(ConfigError, match=f"^features: 'own': {why}"):
+            client_with(Feature("own", install))
     with pytest.raises(ConfigError, match=r"^features has 5: must be a Feature\(…\), or the name of one$"):
         create_app(Config(), RESOURCES, features=[5])
     assert create_app(Config(), RESOURCES, features=(each for each in FEATURES)).url_map

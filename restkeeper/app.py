@@ -14,7 +14,7 @@ from restkeeper.cli.commands import add_commands, is_running
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
-from restkeeper.feature import Feature, mount_routes, take_part
+from restkeeper.feature import Feature, loaded, mount_routes, take_part
 from restkeeper.features import FEATURES
 from restkeeper.resources.checks import RESERVED
 from restkeeper.resources.declaration import Ownership
@@ -73,10 +73,12 @@ def create_app(
                 "webhook_worker='inside': only a server delivers: set WEBHOOK_WORKER=inside, and call create_app "
                 "without a configuration; in a test, use restkeeper.LiveServer"
             )
-        opened = _open(features, without)
-        _require_possible(opened, config, resources, versions)
+        opened, closed = _open(features, without)
+        declared = _require_resources(resources)
+        declared += [resource for feature in opened for resource in feature.stored().collections]
+        _require_possible(opened, closed, config, declared, versions)
         _require_store(config, stores)
-        program = _Program(config, resources, versions, opened, blueprints, name, serves)
+        program = _Program(config, declared, versions, opened, closed, blueprints, name, serves)
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
             return cast(Application, harness.application_of(program.application, create_app, config))
@@ -95,6 +97,7 @@ class _Program:
     resources: Sequence[Resource]
     versions: Versions
     features: Sequence[Feature]
+    closed: Sequence[Feature]
     blueprints: Sequence[Blueprint]
     name: str
     serves: bool
@@ -117,8 +120,7 @@ class _Program:
 
     def _service(self, clock: Clock) -> Service:
         parts = [feature.stored() for feature in self.features]
-        resources = [*self.resources, *(resource for part in parts for resource in part.collections)]
-        views = [(resource.represented_by or StoredView)(resource) for resource in resources]
+        views = [(resource.represented_by or StoredView)(resource) for resource in self.resources]
         of_features = [StoredView(resource) for part in parts for resource in part.items]
         records = [collection for part in parts for collection in part.records]
         return make_service(
@@ -129,6 +131,7 @@ class _Program:
             of_features=of_features,
             versions=self.versions,
             features=[feature.name for feature in self.features],
+            closed=[loaded(resource).name for feature in self.closed for resource in feature.collections],
             clock=clock,
         )
 
@@ -153,7 +156,7 @@ def _convert(service: Service) -> None:
         print(f"restkeeper: {line}", file=sys.stderr)
 
 
-def _application(service: Service, features: Iterable[Feature], blueprints: Sequence[Blueprint]) -> Application:
+def _application(service: Service, features: Sequence[Feature], blueprints: Sequence[Blueprint]) -> Application:
     """The application of a service: what each stage of a request does, then its routes."""
     app, config, guard, domain = service.app, service.config, service.guard, service.domain
     app.url_map.merge_slashes = False
@@ -183,6 +186,12 @@ def _application(service: Service, features: Iterable[Feature], blueprints: Sequ
     parts = [feature.seams(service) for feature in features]
     for seams in parts:
         take_part(service, seams)
+    if config.auth == "required" and not guard.identifying.functions:
+        raise ConfigError(
+            "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"
+        )
+    own = [seams for feature, seams in zip(features, parts, strict=True) if feature not in FEATURES]
+    domain.is_extended = any(seams.changing or seams.changed for seams in own)
     references = References(service.stored, domain)
     domain.check, domain.check_body = references.check, references.check_body
     domain.changing.add(run_before)
@@ -227,12 +236,12 @@ def _collections(items: Iterable[Resource | StoredView], records: Iterable[Store
     return [*(each.collection for each in resources), *last_ids, *records]
 
 
-def _open(features: Collection[Feature | str], without: Collection[str]) -> list[Feature]:
-    """The open features, in their order. Raises ConfigError for a name that is no feature."""
+def _open(features: Iterable[Feature | str], without: Iterable[str]) -> tuple[list[Feature], list[Feature]]:
+    """The open features, in their order, and the closed ones. Raises ConfigError for a name that is no feature."""
     for names in (features, without):
         if isinstance(names, str):
             raise ConfigError(f"features: {names!r} is a text; give a set of names, such as {{{names!r}}}")
-    known, opened = {feature.name: feature for feature in FEATURES}, set[str]()
+    known, opened, without = {feature.name: feature for feature in FEATURES}, set[str](), {*without}
     for feature in features:
         if isinstance(feature, Feature) and known.setdefault(feature.name, feature) is not feature:
             raise ConfigError(f"features: {feature.name!r} is the name of two features: change one")
@@ -242,7 +251,9 @@ def _open(features: Collection[Feature | str], without: Collection[str]) -> list
             opened.add(feature if isinstance(feature, str) else feature.name)
     if unknown := sorted({*opened, *without} - known.keys()):
         raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(known)}")
-    return [feature for name, feature in known.items() if name in opened.difference(without)]
+    opened -= without
+    closed = [feature for name, feature in known.items() if name not in opened]
+    return [feature for name, feature in known.items() if name in opened], closed
 
 
 def _require_store(config: Config, stores: Collection[str]) -> None:
@@ -254,30 +265,34 @@ def _require_store(config: Config, stores: Collection[str]) -> None:
         raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
 
 
+def _require_resources(resources: Any) -> list[Resource]:
+    """The collections of a service. Raises ValueError for what is none."""
+    if not isinstance(resources, Collection) or not all(isinstance(resource, Resource) for resource in resources):
+        raise ValueError(
+            f"resources={resources!r}: must be Resources: find_resources(PACKAGE) returns those of a package"
+        )
+    return [*resources]
+
+
 def _require_possible(
-    opened: Sequence[Feature], config: Config, resources: Sequence[Resource], versions: Versions
+    opened: Sequence[Feature],
+    closed: Sequence[Feature],
+    config: Config,
+    resources: Sequence[Resource],
+    versions: Versions,
 ) -> None:
     """Raises ConfigError for features that cannot be closed as they are, and ValueError for versions that are none."""
     if not isinstance(versions, Versions):
         raise ValueError(f"versions={versions!r}: must be Versions(…)")
-    declared: Any = resources
-    if not isinstance(declared, Collection) or not all(isinstance(each, Resource) for each in declared):
-        raise ValueError(
-            f"resources={declared!r}: must be Resources: find_resources(PACKAGE) returns those of a package"
-        )
-    features = {each.name for each in opened}
+    features = {feature.name for feature in opened}
     for feature in opened:
-        if closed := [name for name in feature.needs if name not in features]:
-            raise ConfigError(f"features: {feature.name!r} is built on {closed[0]!r}, which is closed; close both")
-    for feature in FEATURES:
-        for setting in feature.settings if feature.name not in features and not config.harness else ():
+        if absent := [name for name in feature.needs if name not in features]:
+            raise ConfigError(f"features: {feature.name!r} is built on {absent[0]!r}, which is closed; close both")
+    for feature in closed:
+        for setting in () if config.harness else feature.settings:
             if getattr(config, setting) not in (getattr(Config, setting), "off"):
                 why = f"has no effect while the feature {feature.name!r} is closed"
                 raise ConfigError(f"{setting.upper()}: is set, and {why}")
-    if config.auth == "required" and "keys" not in features and not ("jwt" in features and config.jwt_jwks):
-        raise ConfigError(
-            "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"
-        )
     if taken := [each.path for each in resources if each.path in RESERVED and len(list(versions)) > 1]:
         raise ConfigError(f"path={taken[0]!r}: each version has a page there: choose another one")
     if "versions" not in features and (len(list(versions)) > 1 or versions.deprecations):

@@ -3,7 +3,7 @@
 A seam is a place of the kernel that calls what features have given, in the order of the features.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from flask import Blueprint, Request
 
 from restkeeper.config import ConfigError
-from restkeeper.resources.changes import Change, Once, Unit
+from restkeeper.resources.changes import Change, Domain, Once, Unit
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.service import Service
@@ -90,9 +90,26 @@ class Feature:
         if not isinstance(seams, Seams):
             raise ConfigError(f"features: {self.name!r}: install must return Seams(…), not {seams!r}")
         for seam, functions in vars(seams).items():
-            if seam != "once" and (isinstance(functions, str) or not isinstance(functions, Iterable)):
-                raise ConfigError(f"features: {self.name!r}: {seam}={functions!r}: must be a list of functions")
+            kinds = _KINDS.get(seam, Callable)
+            is_list = isinstance(functions, Sequence) and all(isinstance(each, kinds) for each in functions)
+            if not (is_list if seam != "once" else functions is None or callable(functions)):
+                raise ConfigError(f"features: {self.name!r}: {seam}={functions!r}: see the seams in docs/features.md")
         return seams
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a text in the place of several."""
+        for name in ("settings", "collections", "items", "records", "needs"):
+            if isinstance(value := getattr(self, name), str):
+                raise ValueError(f"Feature({self.name!r}, {name}={value!r}): must be a tuple, such as ({value!r},)")
+
+
+# What is in the list of a seam, if that is no function.
+_KINDS: Mapping[str, Any] = {
+    "checking": tuple,
+    "identify": Credentials,
+    "routes": Blueprint | Callable,
+    "describe": Contribution,
+}
 
 
 def loaded(value: Any) -> Any:
@@ -115,7 +132,10 @@ def take_part(service: Service, seams: Seams) -> None:
     service.lookup.ahead.add(*seams.ahead)
     domain.view.add(*seams.view)
     domain.query.add(*seams.query)
-    domain.once = seams.once or domain.once
+    if seams.once:
+        if domain.once is not Domain.once:
+            raise ConfigError("features: two of them have the seam `once`: close 'idempotency', or the other one")
+        domain.once = seams.once
     domain.changing.add(*seams.changing)
     domain.changed.add(*seams.changed)
     app.ready.add(*seams.ready)

@@ -55,11 +55,11 @@ started_stores: dict[str, dict[str, str]] = {}
 class Service:
     """The configuration, the store and the other shared parts. `name` is that of the service in its documents.
 
-    `stored` are the items of its collections as they are stored, by the name of the collection, and
-    `of_features` those that features have beside them, such as keys. `features` has
-    the names of the open features, which take part in it by its seams: see `restkeeper.feature`. Its description has
-    `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each read and
-    write of the collections, by their names.
+    `stored` are the items of its collections as they are stored, by the name of the collection, and `of_features` those
+    that features have beside them, such as keys. `features` has the names of the open features, which take part in it
+    by its seams: see `restkeeper.feature`. Collections of `closed` features stay in the store. The description of the
+    service has `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each
+    read and write of the collections, by their names.
     """
 
     app: Application
@@ -76,6 +76,7 @@ class Service:
     versions: Versions
     served: tuple[Version, ...]
     name: str = NAME
+    closed: frozenset[str] = frozenset()
     contributions: list[Contribution] = field(default_factory=list)
     writes: dict[str, dict[str, ServedCollection]] = field(default_factory=dict)
 
@@ -138,8 +139,8 @@ class Service:
 
     def unserved(self, stored: Mapping[str, StoredState]) -> dict[str, StoredState]:
         """What a store has of collections that no resource serves, of all that is `stored`, by their names."""
-        own = {*self.stored, *RESERVED}
-        return {name: each for name, each in sorted(stored.items()) if name not in own and name[0] != "_"}
+        known = {*self.stored, *RESERVED, *self.closed}
+        return {name: each for name, each in sorted(stored.items()) if name not in known and name[0] != "_"}
 
     def warnings(self) -> Iterator[str]:
         """What can be done with the items of such collections in a store that stays, a line each."""
@@ -193,6 +194,7 @@ def make_service(
     of_features: Iterable[StoredView] = (),
     versions: Versions = V1,
     features: Names[str] = (),
+    closed: Names[str] = (),
     clock: Clock = time,
 ) -> Service:
     """Create a service of these items, and those `of_features`, whose store has `collections` and is not open yet.
@@ -218,11 +220,27 @@ def make_service(
     by_name = {each.name: each for each in views}
     domain.resources = {name: each.resource for name, each in by_name.items()}
     own = {each.name: each for each in of_features}
+    if both := by_name.keys() & own.keys():
+        raise ConfigError(f"features: {min(both)!r} is a collection of the service, and what a feature stores")
     for each in (*views, *own.values()):
         each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
     app = Application("restkeeper", static_folder=None)
     made = Service(
-        app, config, by_name, own, location, store, clock, names, guard, lookup, domain, versions, served, name
+        app,
+        config,
+        by_name,
+        own,
+        location,
+        store,
+        clock,
+        names,
+        guard,
+        lookup,
+        domain,
+        versions,
+        served,
+        name,
+        frozenset(closed),
     )
     domain.items = partial(Items, collections=by_name, related=lambda: made.related)
     return made

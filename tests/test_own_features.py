@@ -12,10 +12,14 @@ from flask.testing import FlaskClient
 
 from restkeeper import (
     FEATURES,
+    Caller,
+    Change,
     Config,
+    Credentials,
     Feature,
     ItemSchema,
     Lifecycle,
+    Ownership,
     Reference,
     Resource,
     Seams,
@@ -23,15 +27,20 @@ from restkeeper import (
     Status,
     Text,
     Time,
+    Unit,
+    Visible,
     needs,
 )
 from restkeeper.config import ConfigError
 from restkeeper.errors import Forbidden
+from restkeeper.web.auth import digest_of
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.endpoint import EndpointConnection, serving
 from tests.shop import create_app
 from tests.test_readme import blocks
 from tests.waiting import SECONDS
+
+SESAME = "open sesame"
 
 pytestmark = pytest.mark.top  # each test has features of its own
 
@@ -110,10 +119,18 @@ def test_what_a_soft_delete_marks_is_not_there(tmp_path: Path) -> None:
     assert "items" not in next(each for each in client.get("/").json["collections"] if each["name"] == "products")
     for method, body in (("GET", None), ("PATCH", {"name": "x"}), ("PUT", {"name": "x"}), ("DELETE", None)):
         assert client.open(f"/products/{lamp}", method=method, json=body).status_code == 404, method
+    tag = client.get("/products").headers["ETag"]
+    chair = client.post("/products", json={"name": "Chair"}, headers={"If-Match": tag})
+    assert chair.status_code == 200 and client.delete(chair.headers["Location"]).status_code == 200
+    plain = client_with().get("/products", headers=ADMIN).headers["ETag"]  # of the same empty collection
+    assert client_with(own(tmp_path, "trash")).get("/products", headers=ADMIN).headers["ETag"] != plain
     service = client.application.extensions["restkeeper"]
-    assert service.store.count("products") == 2
+    assert service.store.count("products") == 3
     types = [each["type"] for each in client.get("/api/v1/events").json]
-    assert types == ["brand.created", "product.created", "product.created", "product.updated"]
+    kinds = ["created", "created", "updated", "created", "updated"]
+    assert types == ["brand.created", *(f"product.{kind}" for kind in kinds)]
+    with pytest.raises(ValueError, match=r"Visible\(unless='gone'\): there is no such field; there are: id, "):
+        client_with(Feature("x", lambda service: Seams(view=[lambda views, *_: Visible(views, unless="gone")])))
 
 
 def test_a_chat_gets_what_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +185,58 @@ def test_features_take_part_in_their_order() -> None:
     assert client.get("/reports").status_code == 401 and calls[5:] == ["edge", "last", "first"]
 
 
+@pytest.mark.needs("idempotency", "ownership")
+def test_a_feature_can_change_what_is_created() -> None:
+    """The response is what is stored, also of a repetition; and what a feature declares needs what is open."""
+
+    def stamp(unit: Unit, change: Change) -> Change:
+        if change.item_before is not None or change.item is None:
+            return change
+        return change.revised({**change.item, "name": f"{change.item['name']}!"})
+
+    client = client_with(Feature("stamp", lambda service: Seams(changing=[stamp])))
+    sent = {"json": {"name": "Lamp"}, "headers": ADMIN | {"Idempotency-Key": "1"}}
+    made, again = (client.post("/products", **sent) for _ in range(2))
+    assert made.json["name"] == "Lamp!" and made.data == again.data
+    stored = client.get(made.headers["Location"], headers=ADMIN)
+    assert (stored.json, stored.headers["ETag"]) == (made.json, made.headers["ETag"])
+    notes = Resource("notes", "note", BrandSchema, ownership=Ownership.ALL)
+    owned = Feature("owned", lambda service: Seams(), collections=(notes,))
+    with pytest.raises(ConfigError, match="'notes' declares an ownership, so 'ownership' cannot be closed"):
+        client_with(owned, without={"ownership"})
+    with pytest.raises(ConfigError, match="two of them have the seam `once`"):
+        client_with(Feature("once", lambda service: Seams(once=print)))
+    with pytest.raises(ConfigError, match="'products' is a collection of the service, and what a feature stores"):
+        client_with(Feature("items", lambda service: Seams(), items=(RESOURCES[0],)))
+    closed = client_with(owned, without={"owned"}).application.extensions["restkeeper"]
+    assert closed.unserved({"notes": (1, 5, None), "gone": (1, 5, None)}).keys() == {"gone"}
+    with pytest.raises(ValueError, match=r"^Feature\('x', needs='events'\): must be a tuple, such as \('events',\)$"):
+        Feature("x", lambda service: Seams(), needs="events")  # type: ignore[arg-type]
+
+
+@pytest.mark.needs("keys", "jwt")
+def test_a_feature_can_know_credentials() -> None:
+    """Also where keys are closed; what a feature does not know is left to others; a failure after a write is logged."""
+
+    def resolve(token: str, digest: str) -> Caller | None:
+        scopes = frozenset({"products:read", "products:write"})
+        return Caller("me", scopes, ("me",)) if digest == digest_of(SESAME) else None
+
+    class Failing:
+        def __call__(self, request: Any, response: Any) -> None:
+            raise KeyError("x")
+
+    signed = Feature("signed", lambda service: Seams(identify=[Credentials(resolve, are_signed=True)]))
+    failing = Feature("failing", lambda service: Seams(answered=[Failing()]))
+    for without in ((), ("keys",)):
+        client = create_app(Config(auth="required"), RESOURCES, features=(*FEATURES, signed, failing), without=without)
+        sent = {"json": {"name": "Lamp"}, "headers": {"X-API-Key": SESAME}}
+        assert client.test_client().post("/products", **sent).status_code == 200
+        assert client.test_client().get("/products", headers={"X-API-Key": "x"}).status_code == 401
+    with pytest.raises(ConfigError, match="^AUTH='required': nobody could call while the feature 'keys' is closed"):
+        create_app(Config(auth="required"), RESOURCES, without={"keys"})
+
+
 def test_a_feature_that_is_not_usual_is_named() -> None:
     """And one that is built on another needs that; a name that is none is refused."""
 
@@ -190,7 +259,12 @@ def test_a_feature_that_is_not_usual_is_named() -> None:
         client_with(Feature("keys", lambda service: Seams()))
     for install, why in (
         (lambda service: None, r"install must return Seams\(…\), not None"),
-        (lambda service: Seams(answered=print), "answered=<built-in function print>: must be a list of functions"),
+        (
+            lambda service: Seams(answered=print),
+            "answered=<built-in function print>: see the seams in docs/features.md",
+        ),
+        (lambda service: Seams(changed=["x"]), r"changed=\['x'\]: see the seams"),
+        (lambda service: Seams(once="x"), "once='x': see the seams"),
     ):
         with pytest.raises(ConfigError, match=f"^features: 'own': {why}"):
             client_with(Feature("own", install))

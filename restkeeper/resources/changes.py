@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from marshmallow import Schema
@@ -107,9 +107,22 @@ class Change(NamedTuple):
         return None if self.before is None else exactjson.stored(self.stored.body(self.before))
 
     def revised(self, item: JsonObject) -> "Change":
-        """The change of an item that exists to this one, also in place of its deletion. Raises ValidationFailed."""
+        """The change to this item instead. Raises ValidationFailed, and BodyTooLarge."""
+        if self.before is None:
+            make = partial(self.stored.restore, id=self.record.id, owner=self.record.owner)
+        else:
+            make = partial(self.stored.revise, self.before)
+        return self._replace(after=make(item, now=self.at, limits=self.limits))
+
+    def marked(self, **values: Any) -> "Change":
+        """The change of an item that exists to the same with these values instead, also in place of its deletion.
+
+        It is not validated, so that an item can be marked whatever else it has.
+        """
         assert self.before is not None  # noqa: S101 - it exists
-        return self._replace(after=self.stored.revise(self.before, item, now=self.at, limits=self.limits))
+        record = self.stored.touched(self.before, now=self.at)
+        members = {**exactjson.cut(record.body)} | {name: exactjson.dumps(value) for name, value in values.items()}
+        return self._replace(after=record._replace(body=exactjson.joined(members)))
 
 
 class Once:
@@ -172,6 +185,7 @@ class Domain:
     once: Callable[..., Once] = lambda sent, render, secret=False: Once(render)
     changing: Hook[Callable[["Unit", Change], Change]] = field(default_factory=Hook)
     changed: Hook[Callable[["Unit", Change], None]] = field(default_factory=Hook)
+    is_extended: bool = False  # whether features of the service take part in changes: they can change a new item
 
     def views_of(self, stored: StoredView, version: str) -> Views:
         """How the callers of a version of the API see the items of a collection."""

@@ -170,8 +170,8 @@ class CollectionReader:
     def first_page(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""
         of = self.served
-        query = Query(filters=filters, limit=of.page_limit, owners=self.owners(), sort=of.resource.order)
-        return self.list_page(ListRequest(Query(), of.page_limit, order=of.order), query, "", transaction).tag
+        requested = ListRequest(Query(limit=of.page_limit), of.page_limit, order=of.order)
+        return self.list_page(requested, self.query(requested, filters), "", transaction).tag
 
     def list_page(
         self, requested: ListRequest, query: Query, prefix: str, transaction: Transaction | None = None

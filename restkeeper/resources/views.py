@@ -16,7 +16,7 @@ from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import NotFound, ValidationFailed
 from restkeeper.exactjson import JsonObject, fault, require_none
-from restkeeper.resources.call import Caller, lacking
+from restkeeper.resources.call import EVERYBODY, Caller, lacking
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
 from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource
@@ -370,13 +370,18 @@ class PartialView(View):
 
 
 class Visible:
-    """The views of a collection without the items in which a field has a value: for callers, these are not there."""
+    """The views of a collection without the items in which a field has a value: for callers, these are not there.
+
+    Raises ValueError for a field that the items do not have.
+    """
 
     def __init__(self, views: Views, *, unless: str) -> None:
         @lru_cache(MOST_SETS)
         def visible(view: Any) -> View:
             return _VisibleView(view, unless)
 
+        if unless not in (known := views.of(EVERYBODY).form.resource.newest.fields):
+            raise ValueError(f"Visible(unless={unless!r}): there is no such field; there are: {', '.join(known)}")
         self._views, self._visible = views, visible
 
     def of(self, caller: Caller) -> View:
@@ -387,6 +392,7 @@ class Visible:
 class _VisibleView(PartialView):
     def __init__(self, whole: View, field: str) -> None:
         super().__init__(whole, (), whole.hidden, whole.locked)
+        self.fingerprint += f"-{field}"  # lists are others than those of the whole
         self._is_null = Filter(field, Op.IS, True)
         self.access = _VisibleAccess(whole.access, field)
 

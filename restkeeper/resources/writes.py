@@ -287,7 +287,8 @@ class Commands(Execution):
             self._commands = [with_body(to, each, each.body) for each in self._commands]
             return None
         self._new = new_records(to, self._commands, is_array=self._is_array)
-        is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or of.resource.functions)
+        is_changed = of.resource.functions or of.domain.is_extended
+        is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or is_changed)
         return self._answer(self._new) if is_known else None
 
     def do(self, unit: CommandUnit) -> Answer:

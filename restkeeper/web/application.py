@@ -195,7 +195,7 @@ class Application(Flask):
             except Exception as error:  # the change is committed, and the response must say so
                 if (failure := (answered, type(error))) not in self._failures:  # it may occur with every request
                     self._failures.add(failure)
-                    name = answered.__qualname__
+                    name = getattr(answered, "__qualname__", repr(answered))
                     _log.error("%s failed after the handler; the response goes out", name, exc_info=error)
         return response
 

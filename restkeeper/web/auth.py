@@ -257,19 +257,19 @@ class Guard:
             raise BadRequest("send Authorization or X-API-Key, not both")
         token = key.strip() if key is not None else self._token_in(authorization or "")
         digest = digest_of(token)
-        try:
-            for kind in self.identifying.functions:
+        for kind in self.identifying.functions:
+            try:
                 if kind.are_signed and (who := kind.resolve(token, digest)) is not None:
                     return who
-        except SignedCredential:
-            raise self._unauthorized(_INVALID, authorization or "") from None
-        except InvalidCredential:
-            pass  # it is a failure, unless a key looks so
+            except SignedCredential:
+                raise self._unauthorized(_INVALID, authorization or "") from None
+            except InvalidCredential:
+                continue  # it is a failure, unless one of another kind looks so
         is_known = self.failures.require_room(environ, digest)
         # Until it is resolved; others at the same address have a share of the store of their own.
         worked_for.set(digest if is_known else address_keys(environ)[0])
-        with suppress(InvalidCredential):
-            for kind in self.identifying.functions:
+        for kind in self.identifying.functions:
+            with suppress(InvalidCredential):
                 if not kind.are_signed and (who := kind.resolve(token, digest)) is not None:
                     if not is_known:
                         self.failures.note_success(environ, digest)

@@ -2,6 +2,7 @@
 
 import resource
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -71,10 +72,12 @@ def reading(folder: Path) -> Iterator[None]:
 def file_limit(most: int) -> Iterator[None]:
     """No file of this process can have more bytes: the system refuses them, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writes_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python would keep a part of a module
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:
         yield
     finally:
+        sys.dont_write_bytecode = writes_none
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 

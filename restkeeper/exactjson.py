@@ -123,7 +123,7 @@ _decoder = json.JSONDecoder(
 
 
 # The value of a JSON text that `dumps` wrote. It is `loads` without the checks, and several times as fast.
-stored: Callable[[Buffer], Any] = msgspec.json.Decoder(float_hook=Decimal).decode
+decoded: Callable[[Buffer], Any] = msgspec.json.Decoder(float_hook=Decimal).decode
 # The members of an object that `dumps` wrote, by name: the JSON text of each, which `dumps` accepts as a value.
 # They are not parsed further: 1 MiB takes 2 ms.
 cut: Callable[[Buffer], Mapping[str, Buffer]] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -145,7 +145,7 @@ def equal(one: Buffer, other: Buffer) -> bool:
         return True
     if len(one) != len(other) or count_values(one) != count_values(other):
         return False  # another order would be as long, and have as many
-    return dumps(stored(one), sort=True) == dumps(stored(other), sort=True)
+    return dumps(decoded(one), sort=True) == dumps(decoded(other), sort=True)
 
 
 def count_values(data: bytes) -> int:

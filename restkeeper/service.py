@@ -319,7 +319,7 @@ def read_item(collection: str, id: str | int) -> dict[str, Any]:
     service = service_of(current_app)
     stored, items = stored_in(service.stored, collection), current_items.get()
     record = items.record(collection, id) if items else stored.read(service.store, id)
-    return cast(dict[str, Any], exactjson.stored(stored.body(record)))
+    return cast(dict[str, Any], exactjson.decoded(stored.body(record)))
 
 
 def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
@@ -360,6 +360,6 @@ def _pages(
             bodies = with_related(EVERYBODY, items, bodies, parts, requested.embed, requested.fields, address_of(""))
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
-        yield from map(exactjson.stored, bodies)
+        yield from map(exactjson.decoded, bodies)
         left = left and left - len(page.bodies)
         query = query._replace(after=page.last, offset=0)

@@ -186,7 +186,7 @@ class World:
             for n, id in enumerate(ids[name]):
                 of = {"orders": owner if n % 2 else "other"}.get(name)
                 record = stored.restore(make[name](n), id=stored.resource.key(id), now=NOW, owner=of)
-                self.items.setdefault(name, []).append(exactjson.stored(stored.body(record)))
+                self.items.setdefault(name, []).append(exactjson.decoded(stored.body(record)))
                 if n % 3 == 0:  # as of a schema that did not have these fields yet
                     members = exactjson.cut(record.body)
                     known = {name: each for name, each in members.items() if bytes(each) != b"null"}

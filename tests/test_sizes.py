@@ -48,7 +48,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         sizes.append(len(data) if isinstance(data, str) else len(bytes(data)))
         return decode(data)
 
-    monkeypatch.setattr(exactjson, "stored", partial(counted, exactjson.stored))
+    monkeypatch.setattr(exactjson, "decoded", partial(counted, exactjson.decoded))
     monkeypatch.setattr(exactjson, "_decoder", SimpleNamespace(decode=partial(counted, exactjson._decoder.decode)))
     return sizes
 

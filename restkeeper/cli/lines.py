@@ -192,7 +192,7 @@ class Lines:
 
     def _update(self, number: int, before: Record, value: JsonObject) -> Item | None:
         """The stored item with the values of a line; None if they are its own. Raises as `_item_of`."""
-        shown = exactjson.stored(self._shown.body(before))
+        shown = exactjson.decoded(self._shown.body(before))
         sent = {name: each for name, each in value.items() if name == "version" or name not in self._read_only}
         after = self._shown.replace(before, shown | sent, now=self.now, limits=self._limits)
         if after is before:  # also for a line that was imported before

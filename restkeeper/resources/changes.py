@@ -99,12 +99,12 @@ class Change(NamedTuple):
     @property
     def item(self) -> JsonObject | None:
         """The item after it, as it is stored; None if it is deleted."""
-        return None if self.after is None else exactjson.stored(self.stored.body(self.after))
+        return None if self.after is None else exactjson.decoded(self.stored.body(self.after))
 
     @property
     def item_before(self) -> JsonObject | None:
         """The item before it, as it is stored; None if it is new."""
-        return None if self.before is None else exactjson.stored(self.stored.body(self.before))
+        return None if self.before is None else exactjson.decoded(self.stored.body(self.before))
 
     def revised(self, item: JsonObject) -> "Change":
         """The change to this item instead. Raises ValidationFailed, and BodyTooLarge."""

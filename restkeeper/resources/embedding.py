@@ -226,7 +226,7 @@ def with_related(
         None if fields is None else tree_of((*fields, *(name for name in tree if name not in map(root_of, fields))))
     )
     for members in map(exactjson.cut, bodies):
-        ids.append(exactjson.stored(members.get(items.resource.schema.id_name, b"null")))
+        ids.append(exactjson.decoded(members.get(items.resource.schema.id_name, b"null")))
         chosen = members if chosen_tree is None else reduced(members, chosen_tree)
         besides = {name: members.get(each.field, Raw(b"null")) for name, each in parts.items() if each.beside}
         opened_besides = {name: opened.open(text, numbers[name]) for name, text in besides.items()}

@@ -166,7 +166,7 @@ class Convert(Step):
 
     def up(self, texts: Members) -> Members:
         fields = self._definitions.items()  # an Add without a default may have added some
-        values = [exactjson.stored(texts[name]) if name in texts else default_of(field) for name, field in fields]
+        values = [exactjson.decoded(texts[name]) if name in texts else default_of(field) for name, field in fields]
         try:
             found = _listed(self._up(*values), self.after)
         except ValidationError as error:
@@ -182,7 +182,7 @@ class Convert(Step):
 
     def down(self, texts: Members) -> Members:
         try:
-            found = _listed(self._down(*[exactjson.stored(texts[name]) for name in self.after]), self.before)
+            found = _listed(self._down(*[exactjson.decoded(texts[name]) for name in self.after]), self.before)
             for field, value in zip(self._definitions.values(), found, strict=True):
                 field.deserialize(value)
             return _texts(self.before, found)

@@ -121,7 +121,7 @@ class Items:
         if page.more and (wanted is None or len(page.bodies) < wanted):
             most = f"{MOST_FOUND:,} items, or {MOST_BYTES >> 20} MiB of them"
             raise ValueError(f"{collection}: items.find: more than {most}: add filters, or a limit")
-        return [exactjson.stored(body) for body in stored.bodies(page)]
+        return [exactjson.decoded(body) for body in stored.bodies(page)]
 
     def count(self, collection: str, parameters: Mapping[str, Any] | None = None) -> int:
         """The number of the items of a list, by its parameters as `find`."""
@@ -463,7 +463,7 @@ def changed_item(
     left out. Raises ValueError for what is no item.
     """
     body = stored.body(record)
-    item = exactjson.stored(body)
+    item = exactjson.decoded(body)
     result = invoke(items, function, item, *more, target=(stored.name, record.id))
     if result is None:
         with suppress(exactjson.EncodeError):  # a value that has no JSON form is a change
@@ -590,7 +590,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def item_of(stored: StoredView, record: Record) -> JsonObject:
     """The item of a record, as it is stored."""
-    return cast(JsonObject, exactjson.stored(stored.body(record)))
+    return cast(JsonObject, exactjson.decoded(stored.body(record)))
 
 
 def without_server_fields(stored: StoredView, item: Any) -> JsonObject:

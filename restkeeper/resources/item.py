@@ -145,10 +145,10 @@ class ItemForm:
         """See `replace`. The service sets those read-only fields that are `given`."""
         sent, current = self._owned(sent, record.owner), exactjson.cut(self.present(record).body)
         is_open, of_server = self.revision.is_open, {*self.revision.of_server}
-        if unknown := {name: exactjson.stored(text) for name, text in self._unknown(record).items()}:
+        if unknown := {name: exactjson.decoded(text) for name, text in self._unknown(record).items()}:
             # Clients of the program that knows them send them back.
             sent = {name: value for name, value in sent.items() if name not in unknown or value != unknown[name]}
-        own = {name: exactjson.stored(current[name]) for name in self._read_only if name in current}
+        own = {name: exactjson.decoded(current[name]) for name in self._read_only if name in current}
         own |= {name: given[name] for name in self.revision.read_only if name in given}
         differing = self._differing(sent, own)
         is_past = _is_past(differing, own)
@@ -220,7 +220,7 @@ class ItemForm:
             if merged == exactjson.dumps(current):
                 return record  # stored under other limits
             raise
-        return self.replace(record, exactjson.stored(merged), now=now, limits=limits)
+        return self.replace(record, exactjson.decoded(merged), now=now, limits=limits)
 
     def body(self, record: Record) -> bytes:
         return self.shown(record.body if record.fingerprint == self.fingerprint else self.present(record).body)
@@ -253,11 +253,11 @@ class ItemForm:
     def with_members(self, record: Record, members: Members, computed: Set[str]) -> Record:
         """A record with these members, of which some are `computed`: null if the item is not valid in its schema."""
         if owner := self.revision.owner:  # it can be stored without this field
-            record = record._replace(owner=exactjson.stored(members.get(owner, b"null")) or record.owner)
+            record = record._replace(owner=exactjson.decoded(members.get(owner, b"null")) or record.owner)
             members = {**members, owner: exactjson.dumps(record.owner)}
         kept = self.revision.with_defaults({name: text for name, text in members.items() if name not in computed})
         if computed:
-            item = {name: exactjson.stored(text) for name, text in kept.items()}
+            item = {name: exactjson.decoded(text) for name, text in kept.items()}
             try:
                 text, _ = self._load(item, item)
             except Exception:  # the functions are of the service: one item must not end a whole list
@@ -323,7 +323,7 @@ class ItemForm:
             first = {name: shown for name in own if name == "id" and name not in members}
             body = exactjson.joined({**first, **members, **own})
         limits.require(body)
-        owner = exactjson.stored(exactjson.cut(text)[name]) if (name := self.revision.owner) else owner
+        owner = exactjson.decoded(exactjson.cut(text)[name]) if (name := self.revision.owner) else owner
         return Record(id, version, now, self.fingerprint, body, owner)
 
     def _next(self, record: Record, current: Members, text: bytes, *, now: str, limits: ItemLimits) -> Record:
@@ -331,7 +331,7 @@ class ItemForm:
         if unknown := self._unknown(record):
             text = exactjson.joined({**exactjson.cut(text), **unknown})
         is_known = "created_at" in current and "created_at" in self.revision.of_server
-        created_at = exactjson.stored(current["created_at"]) if is_known else now
+        created_at = exactjson.decoded(current["created_at"]) if is_known else now
         version = record.version + 1
         now = time_after(record.updated_at, now)
         made = self._record(
@@ -343,7 +343,7 @@ class ItemForm:
         for name, lifecycle in self._states.items():
             if name not in current:
                 continue
-            old, new = exactjson.stored(current[name]), exactjson.stored(members[name])
+            old, new = exactjson.decoded(current[name]), exactjson.decoded(members[name])
             moves = lifecycle.moves.get(old)
             if moves is not None and not lifecycle.allows(old, new):  # from a state that is gone, all are allowed
                 summary = (

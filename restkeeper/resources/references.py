@@ -187,7 +187,7 @@ class References:
         (stored, path, rule, to, ids), caller = referrers, unit.call.caller
         referrers.require_allowed(caller)
         for before in _locked_items(unit, stored.name, ids, to_delete=rule != "null"):
-            if to.isdisjoint(id for _, id in _ids_at(exactjson.stored(before.body), path)):
+            if to.isdisjoint(id for _, id in _ids_at(exactjson.decoded(before.body), path)):
                 continue
             after = None
             if rule == "chosen":
@@ -254,7 +254,7 @@ def added_references(stored: StoredView, before: bytes, after: bytes) -> Iterato
     """What the JSON of an item refers to `after` a change and did not before: by field, each id with its pointer."""
     if not (references := stored.revision.references):
         return
-    had, has = exactjson.stored(before), exactjson.stored(after)
+    had, has = exactjson.decoded(before), exactjson.decoded(after)
     for path, field in references.items():
         former = {id for _, id in _ids_at(had, path)}
         yield field, {id: pointer for pointer, id in _ids_at(has, path) if id not in former}
@@ -262,7 +262,7 @@ def added_references(stored: StoredView, before: bytes, after: bytes) -> Iterato
 
 def required_by(stored: StoredView, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
     """What an item refers to: the field, the id, and its JSON Pointer."""
-    item = exactjson.stored(record.body)
+    item = exactjson.decoded(record.body)
     for path, field in stored.revision.references.items():
         for pointer, id in _ids_at(item, path):
             yield field, id, pointer

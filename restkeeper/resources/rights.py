@@ -76,7 +76,7 @@ class Rights:
         before, after = (exactjson.cut(body) if self._states else {} for body in (had, has))
         for name, lifecycle in self._states.items():
             known = view.names_of(name)
-            state, former = (exactjson.stored(members.get(name, b"null")) for members in (after, before))
+            state, former = (exactjson.decoded(members.get(name, b"null")) for members in (after, before))
             is_default = new is not None and not view.is_converted(name) and new.keys().isdisjoint(known)
             if state == former or is_default:
                 continue

@@ -335,7 +335,7 @@ class PartialView(View):
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         members = exactjson.cut(self._whole.body(record))
         stays = (self._without | self.locked.keys()) & members.keys()
-        kept = {name: exactjson.stored(members[name]) for name in stays}
+        kept = {name: exactjson.decoded(members[name]) for name in stays}
         return self._read(sent, lambda own: self._whole.replace(record, own | kept, now=now, limits=limits))
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -416,7 +416,7 @@ class _VisibleAccess(Access):
 
     def require_sight(self, caller: Caller, record: Record) -> None:
         self._access.require_sight(caller, record)
-        if exactjson.stored(exactjson.cut(record.body).get(self._field, b"null")) is not None:
+        if exactjson.decoded(exactjson.cut(record.body).get(self._field, b"null")) is not None:
             raise NotFound("there is no such item")
 
     def require_change(self, caller: Caller, record: Record) -> None:

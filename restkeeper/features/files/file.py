@@ -105,7 +105,7 @@ def describe(declared: Mapping[str, Declared], bodies: Callable[[str], Iterable[
         if each.is_open:
             shape, ids = Shape(), {*each.ids}
             for body in bodies(name):
-                shape.add(exactjson.stored(body))
+                shape.add(exactjson.decoded(body))
                 if each.kind != "singleton":
                     ids.add(id_kind(bytes(exactjson.cut(body)[each.id_name])))
             schema = loosened(shape.schema())
@@ -130,7 +130,7 @@ def _inferred(content: Content, name: str) -> JsonSchema:
     """The schema of the values of a collection or singleton."""
     shape = Shape()
     for number, (_, text) in enumerate(content.items(name)):
-        shape.add(exactjson.stored(text))
+        shape.add(exactjson.decoded(text))
         if number % 1000 == 0:
             time.sleep(YIELD_SECONDS)
     return shape.schema()

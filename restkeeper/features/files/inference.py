@@ -34,7 +34,7 @@ class Shape:
         self._elements: Shape | None = None
 
     def add(self, value: Any) -> None:
-        """Take a value of `exactjson.stored` into account."""
+        """Take a value of `exactjson.decoded` into account."""
         kind = _TYPES[type(value)]
         if kind == "integer" and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
             kind = "number"

@@ -41,7 +41,7 @@ class FileItems(StoredView):
         return super().is_put_creating and not self.resource.undeclared
 
     def id_of(self, record: Record) -> str | int:
-        id: str | int = exactjson.stored(exactjson.cut(record.body)[self.schema.id_name])
+        id: str | int = exactjson.decoded(exactjson.cut(record.body)[self.schema.id_name])
         return id
 
     def new_record(
@@ -51,7 +51,7 @@ class FileItems(StoredView):
             return self._stored(self._accepted(sent), self.name, 1, now, limits, owner)
         name = self.schema.id_name
         value = sent.get(name)
-        value = exactjson.stored(value) if isinstance(value, Buffer) else value
+        value = exactjson.decoded(value) if isinstance(value, Buffer) else value
         value = self.resource.public_id(id) if value in NONE else value
         wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
         require_none([fault([name], "must be a text or a number")] if wrong else [])
@@ -93,7 +93,7 @@ class FileItems(StoredView):
         if not self._is_free:
             kept = {name: value for name, value in sent.items() if isinstance(value, Buffer)}  # as numbers are written
             named = self.revision.definitions
-            values = {name: exactjson.stored(text) if name in named else None for name, text in kept.items()}
+            values = {name: exactjson.decoded(text) if name in named else None for name, text in kept.items()}
             text, faults = self._load({**sent, **values})
             require_none(faults)
             return {**exactjson.cut(text), **kept}

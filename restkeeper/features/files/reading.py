@@ -393,7 +393,7 @@ def is_equal(one: Buffer | None, other: Buffer | None) -> bool:
     """Whether two texts have equal values, as 1.5 and 1.50."""
     if one is None or other is None:
         return one is other
-    return bytes(one) == bytes(other) or _are_equal(exactjson.stored(one), exactjson.stored(other))
+    return bytes(one) == bytes(other) or _are_equal(exactjson.decoded(one), exactjson.decoded(other))
 
 
 def _are_equal(one: Any, other: Any) -> bool:

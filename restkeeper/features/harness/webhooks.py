@@ -97,7 +97,7 @@ class Catcher:
 
     def _webhooks(self) -> list[str]:
         page = self._service.store.page(WEBHOOKS.name, Query(limit=MOST_WEBHOOKS))
-        return [exactjson.stored(body)["id"] for body in self._service.of_features[WEBHOOKS.name].bodies(page)]
+        return [exactjson.decoded(body)["id"] for body in self._service.of_features[WEBHOOKS.name].bodies(page)]
 
     def _catch_all(self) -> None:
         """Have a webhook for all events, with those before, unless the test has its own."""

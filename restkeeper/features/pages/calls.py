@@ -63,18 +63,18 @@ def _calls_of(items: ServedCollection, shown: View, record: Record | None) -> It
     """The calls below the path of a collection: those of an item, too, if there is one."""
     resource = items.resource
     found = exactjson.cut(shown.body(record)) if record else {}
-    texts = {name: exactjson.dumps(exactjson.stored(text)) for name, text in found.items() if len(bytes(text)) <= _MOST}
+    texts = {name: exactjson.dumps(exactjson.decoded(raw)) for name, raw in found.items() if len(bytes(raw)) <= _MOST}
     # What is not printable, such as a backspace, would be a key in a terminal.
     short = {name: text for name, text in texts.items() if text.decode().isprintable()}
     taken = {shown.name_of(name) for name in resource.compared if record}  # values that no other item can have
     known, own = fields_of(shown.schema()), dict[str, Any]()
     for name, field in known.items():
         if not (field.dump_only or name in taken or is_guarded(field)) and (name in short or field.required):
-            own[name] = exactjson.stored(short[name]) if name in short else _sample(field)
+            own[name] = exactjson.decoded(short[name]) if name in short else _sample(field)
     new = {name: value for name, value in own.items() if known[name].required} or dict([*own.items()][:3]) or _ANY
     words = [name for name in own if isinstance(own[name], str) and not isinstance(known[name], Refers)]
     changes = [*({name: f"{own[name]} 2"} for name in words[:_TRIED]), dict([*own.items()][:1]), _ANY]
-    path, writes = "" if resource.singleton else f"/{exactjson.stored(texts.get(resource.schema.id_name, b'0'))}", []
+    path, writes = "" if resource.singleton else f"/{exactjson.decoded(texts.get(resource.schema.id_name, b'0'))}", []
     if not resource.singleton:
         sort = next(name for name in ("created_at", *own, resource.schema.id_name) if name in shown.queryable.sortable)
         yield from (("GET", "", ""), ("GET", f"?sort=-{sort}&limit=3", ""))

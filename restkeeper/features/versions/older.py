@@ -103,7 +103,7 @@ class OlderView(View):
         for name, text in _added_by(self._chain.steps).items():
             if not isinstance(status := newest.revision.definitions.get(name), Status):
                 continue
-            state, is_default = exactjson.stored(text), text == newest.revision.defaults.get(name)
+            state, is_default = exactjson.decoded(text), text == newest.revision.defaults.get(name)
             if not is_default and (state in status.lifecycle.scopes or state in status.lifecycle.by_actions):
                 why = f"not every caller can set {state!r}, which new items of this version would have"
                 raise ValueError(f"{self.name}: {name}: {why}: Add another default")
@@ -155,7 +155,7 @@ class OlderView(View):
     def restore(self, sent: JsonObject, *, id: str, owner: str | None = None, **options: Any) -> Record:
         made = self._older.restore(sent, id=id, owner=owner, **options)
         members = exactjson.cut(made.body)
-        of_server = {name: exactjson.stored(members[name]) for name in self._older.revision.of_server}
+        of_server = {name: exactjson.decoded(members[name]) for name in self._older.revision.of_server}
         return self._to_newest(
             made,
             lambda own: self._newest.restore(own | of_server, id=id, owner=owner, **options),
@@ -165,7 +165,7 @@ class OlderView(View):
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         if kept := self._of_owner - sent.keys():
             members = exactjson.cut(self.body(record))
-            sent = {name: exactjson.stored(members[name]) for name in kept} | sent
+            sent = {name: exactjson.decoded(members[name]) for name in kept} | sent
         return self._changed(record, partial(self._older.replace, sent=sent), now, limits)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -220,7 +220,7 @@ class OlderView(View):
         own = {name: text for name, text in exactjson.cut(made.body).items() if name not in of_server}
         try:
             members, removed = self._chain.up(own, removed, current)
-            record = store({name: exactjson.stored(text) for name, text in members.items() if name != beside})
+            record = store({name: exactjson.decoded(text) for name, text in members.items() if name != beside})
         except Untranslatable as error:
             require_none([fault([name], error.reason) for name in self._chain.origins(error.step)])
             raise
@@ -240,7 +240,7 @@ class OlderView(View):
             [
                 fault([name], f"would be stored as {bytes(kept[name]).decode()}: send that")
                 for name in own
-                if name in changed and exactjson.stored(kept[name]) != exactjson.stored(own[name])
+                if name in changed and exactjson.decoded(kept[name]) != exactjson.decoded(own[name])
             ]
         )
         return record._replace(removed=removed)

@@ -312,7 +312,7 @@ class WebhookHandlers(SecretItemHandlers):
 
     def _replace(self, unit: CommandUnit, to: CollectionReader, before: Record, sent: JsonObject) -> Answer:
         """Replace a webhook, which stays at its version unless another one is sent."""
-        pinned = exactjson.stored(self._webhooks.body(before))["api_version"]
+        pinned = exactjson.decoded(self._webhooks.body(before))["api_version"]
         replace, body = self._webhooks.replace, {"api_version": pinned} | sent
         return self._change(unit, to, before, replace(before, body, now=unit.now(), limits=unit.domain.limits))
 

@@ -107,7 +107,7 @@ class _Program:
         """An application with a store, for which it waits so long."""
         service = self._service(clock)
         if self.serves:
-            service.store.first = self._empty
+            service.store.initial_content = self._empty
         is_open = self.serves and service.open_store(wait_seconds)  # a command opens it when it needs it
         if is_open and self.config.harness and not self._empty:
             self._empty = cast(MemoryStore, service.store).saved()

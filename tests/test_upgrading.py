@@ -80,7 +80,7 @@ def store_of(client: FlaskClient) -> Store:
 
 def set_revision(client: FlaskClient, former: int, revision: int) -> None:
     store_of(client).write(
-        partial(Transaction.set_revision, collection="notes", former=former, revision=revision, now="")
+        partial(Transaction.set_revision, collection="notes", old_revision=former, revision=revision, now="")
     )
 
 

@@ -96,10 +96,10 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         click.echo(f"{service.location.name} is ready for this version")
         return
     if cancel:
-        for name, (former, _, at) in store.stored().items():
-            if former < 0:
-                store.write(partial(Transaction.set_revision, collection=name, former=former, revision=-former, now=at))
-                click.echo(f"{name}: revision {-former}, as before")
+        for name, (old, _, at) in store.stored().items():
+            if old < 0:
+                store.write(partial(Transaction.set_revision, collection=name, old_revision=old, revision=-old, now=at))
+                click.echo(f"{name}: revision {-old}, as before")
         return
     if forget in [each.name for each in service.versions]:
         raise Refused(f"--forget: {forget} is in versions.py: take it out first")

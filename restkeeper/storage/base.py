@@ -57,13 +57,7 @@ from restkeeper.storage.interface import (
 )
 from restkeeper.storage.planning import count_items, find_ids
 from restkeeper.storage.plans import Plan, is_indexed, wanted_indexes
-from restkeeper.storage.records import (
-    look_up,
-    read_item,
-    require_epoch,
-    state_of,
-    stored_states,
-)
+from restkeeper.storage.records import look_up, read_item, require_epoch, state_of, stored_states
 from restkeeper.storage.renaming import Renaming
 from restkeeper.storage.sql import (
     Database,
@@ -116,7 +110,7 @@ _CONVERT = _UPDATE.replace("SET\n", "SET\n    collection = :collection,\n").repl
 
 _SET_REVISION = """\
 UPDATE counters SET revision = :revision, changes = changes + 1, converted_at = :now
-WHERE collection = :collection AND revision = :former
+WHERE collection = :collection AND revision = :old_revision
 RETURNING revision"""
 
 SCAN = """\
@@ -254,11 +248,11 @@ class Transaction(Deliveries, Renaming):
 
         What is `to_delete` is locked as by `lock_to_delete`.
         """
-        found = []
+        records = []
         for id in sorted(ids):
             with suppress(RecordNotFound):
-                found.append(read_item(self._database, collection, id))
-        return found
+                records.append(read_item(self._database, collection, id))
+        return records
 
     @abstractmethod
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
@@ -291,8 +285,8 @@ class Transaction(Deliveries, Renaming):
 
     def unconverted(self, source: str, after: str, limit: int) -> list[Record]:
         """Return at most so many items of a collection, or of those set aside, in order of id after one."""
-        wanted = {"source": source, "after": after, "limit": limit}
-        return list(map(Record._make, self._database.rows(_UNCONVERTED, wanted)))
+        values = {"source": source, "after": after, "limit": limit}
+        return list(map(Record._make, self._database.rows(_UNCONVERTED, values)))
 
     def store_converted(self, collection: str, source: str, record: Record) -> None:
         """Store a converted item, which was read from that source. Raises DuplicateValue."""
@@ -300,15 +294,15 @@ class Transaction(Deliveries, Renaming):
 
     def revision(self, collection: str) -> int:
         """Return the revision of a collection's items, see `StoredState`; GONE if nothing is known of it any more."""
-        found = stored_states(self._database).get(collection)
-        return found.revision if found else GONE
+        state = stored_states(self._database).get(collection)
+        return state.revision if state else GONE
 
-    def set_revision(self, collection: str, former: int, revision: int, now: str) -> None:
-        """Note that items are of another revision since now. Raises RevisionDiffers unless it was the `former` one."""
-        wanted = {"collection": collection, "former": former, "revision": revision, "now": now}
-        if not self._database.rows(_SET_REVISION, wanted):
+    def set_revision(self, collection: str, old_revision: int, revision: int, now: str) -> None:
+        """Note that items are of another revision since now. Raises RevisionDiffers unless it was `old_revision`."""
+        values = {"collection": collection, "old_revision": old_revision, "revision": revision, "now": now}
+        if not self._database.rows(_SET_REVISION, values):
             declared = self._collections.get(collection)
-            raise RevisionDiffers(collection, declared.revision if declared else former)
+            raise RevisionDiffers(collection, declared.revision if declared else old_revision)
 
     @abstractmethod
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
@@ -399,7 +393,7 @@ class Store(ABC):
     _clock: Clock
     _opening: Opening
     _opened: Any = None  # what the process has open of it
-    first: Any = None  # what an empty MemoryStore of the same collections has `saved`, and this one begins with
+    initial_content: Any = None  # of a new MemoryStore: what another one with the same collections has `saved`
 
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._collections = {collection.name: collection for collection in collections}
@@ -471,51 +465,51 @@ class Store(ABC):
         declared = self._collections[collection]
         return self._search(partial(groups_of, collection=declared, query=query, most=most), declared, query)
 
-    def related(self, wanted: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
+    def related(self, requests: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
         """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
 
         One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it.
         """
-        queries = [(self._collections[each.collection], each.query) for each in wanted]
-        slowest = max(queries, key=lambda each: is_search(*each))
-        return self._search(partial(self._find_related, wanted, max_bytes), *slowest)
+        queries = [(self._collections[request.collection], request.query) for request in requests]
+        slowest = max(queries, key=lambda search: is_search(*search))
+        return self._search(partial(self._find_related, requests, max_bytes), *slowest)
 
     def _find_related(
-        self, wanted: Sequence[Related], max_bytes: int, database: Database
+        self, requests: Sequence[Related], max_bytes: int, database: Database
     ) -> list[tuple[int, str | int, Record]]:
-        parts, values, given = list[str](), dict[str, Any](), database.columns.parameter.format
-        for n, each in enumerate(wanted):
-            kind, collection = database.columns, self._collections[each.collection]
-            column = kind.of(collection, each.field)
+        parts, values, placeholder = list[str](), dict[str, Any](), database.columns.parameter.format
+        for n, request in enumerate(requests):
+            kind, collection = database.columns, self._collections[request.collection]
+            column = kind.of(collection, request.field)
             query, plan = (
-                kind.exact(collection, Query(each.filters, owners=each.owners)),
+                kind.exact(collection, Query(request.filters, owners=request.owners)),
                 Plan(frozenset(), by_owners=True),
             )
             where = conditions(collection, query, kind, plan, f"r{n}_")
-            where += f" AND {column.condition(each.query.filters[0], column.each)}"
+            where += f" AND {column.condition(request.query.filters[0], column.json_value)}"
             values |= parameters(collection, query, kind, f"r{n}_")
-            values[f"values{n}"] = [orjson.dumps(value).decode() for value in each.values]
+            values[f"values{n}"] = [orjson.dumps(value).decode() for value in request.values]
             # "+": not by the index of all items
-            order, source = f"+{POSITION}" if each.in_order else "id DESC", "items WHERE {}"
-            if each.sort:
-                keys = [(kind.of(collection, key.field).order, key.descending) for key in order_of(each.query)]
+            order, source = f"+{POSITION}" if request.in_order else "id DESC", "items WHERE {}"
+            if request.sort:
+                keys = [(kind.of(collection, key.field).order, key.descending) for key in order_of(request.query)]
                 order = ", ".join(f"{key}{' DESC' * is_down}" for key, is_down in keys)
                 source = kind.apart
-            terms = {"source": source.format(where), "order": order, "most": each.most}
-            parts.append(column.of_each.format(number=n, values=given(f"values{n}"), **terms))
-            if each.field != "id":  # by which an item shows its revision itself
-                name, own = literal(each.collection), collection.revision
-                parts.append(_DIFFERING.format(number=n, collection=name, revision=own))
-        found, size = list[tuple[int, str | int, Record]](), 0
+            terms = {"source": source.format(where), "order": order, "most": request.most}
+            parts.append(column.of_each.format(number=n, values=placeholder(f"values{n}"), **terms))
+            if request.field != "id":  # by which an item shows its revision itself
+                name = literal(request.collection)
+                parts.append(_DIFFERING.format(number=n, collection=name, revision=collection.revision))
+        records, size = list[tuple[int, str | int, Record]](), 0
         for number, value, *row in database.records("\nUNION ALL\n".join(parts), values, max_bytes):
             record = Record._make(row)
             if not record.version:
-                require_revision(self._collections[wanted[number].collection], int(record.fingerprint))
-            found.append((number, orjson.loads(value), record))
+                require_revision(self._collections[requests[number].collection], int(record.fingerprint))
+            records.append((number, orjson.loads(value), record))
             size += len(record.body) + len(record.removed or b"")
             if size > max_bytes:
                 break
-        return found
+        return records
 
     def change_token(self, collection: str) -> str:
         """Return a token that changes with each change of the collection. Two stores never have the same token.
@@ -634,8 +628,8 @@ class Store(ABC):
 
     def _left(self, stored: Mapping[str, StoredState], collections: Iterable[str]) -> dict[str, int]:
         """Those of the collections whose items are to be converted, and the revisions of these."""
-        revisions = {each: stored[each].revision for each in collections}
-        return {each: former for each, former in revisions.items() if former < self._collections[each].revision}
+        revisions = {name: stored[name].revision for name in collections}
+        return {name: revision for name, revision in revisions.items() if revision < self._collections[name].revision}
 
     def stored(self) -> dict[str, StoredState]:
         """Return the state of each collection."""
@@ -643,8 +637,11 @@ class Store(ABC):
 
     def differing(self) -> list[RevisionDiffers]:
         """Return why some collections of this program can not be read now."""
-        found = [(self._collections.get(name), revision) for name, (revision, *_) in self.stored().items()]
-        return [RevisionDiffers(each.name, each.revision, n) for each, n in found if each and n != each.revision]
+        return [
+            RevisionDiffers(name, declared.revision, stored.revision)
+            for name, stored in self.stored().items()
+            if (declared := self._collections.get(name)) and declared.revision != stored.revision
+        ]
 
     @abstractmethod
     def tidy(self, *gone: str) -> list[str]:
@@ -702,7 +699,7 @@ def values_of(collection: str, record: Record) -> dict[str, Any]:
 
 def row_of(event: Event) -> tuple[str | None, ...]:
     """The values of an event's columns, in the order of its fields."""
-    return tuple(each.decode() if isinstance(each, bytes) else each for each in event)
+    return tuple(value.decode() if isinstance(value, bytes) else value for value in event)
 
 
 def spool(rows: Iterable[tuple[str | int | bytes | None, ...]], folder: str | None = None) -> IO[bytes]:

@@ -264,8 +264,8 @@ def events_of(
 
 def parameters_of(database: Database, filter: EventFilter) -> dict[str, Any]:
     """The parameters of the part `wanted` of a dialect."""
-    lists = {"collections": [*filter.collections], "own": [*filter.own], "owners": [*filter.owners]}
-    return {**lists, "types": [database.pattern(each) for each in filter.types], "item": filter.item}
+    lists = {"collections": [*filter.collections], "own": [*filter.owned_collections], "owners": [*filter.owners]}
+    return {**lists, "types": [database.pattern(pattern) for pattern in filter.types], "item": filter.item}
 
 
 def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
@@ -351,8 +351,8 @@ class Deliveries(ABC):
         A delivery whose time is beyond LONGEST_LEASE or LONGEST_DELAY from now is due too: a clock was wrong.
         """
         self._free(webhook, now)
-        wanted = {"webhook": webhook, "now": now, "until": until, "limit": limit}
-        ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, wanted)]
+        values = {"webhook": webhook, "now": now, "until": until, "limit": limit}
+        ids = [id for (id,) in self._database.rows(_LEASE_MANUAL if manual_only else _LEASE_ALL, values)]
         return [
             Delivery(id, number, webhook, bool(is_manual), attempts, stored_event(*row))
             for id, number, is_manual, attempts, *row in (self._database.rows(_LEASED, {"ids": ids}) if ids else ())
@@ -426,4 +426,4 @@ def _dump_secrets(secrets: Sequence[Secret]) -> str:
 
 
 def _load_secrets(text: str) -> tuple[Secret, ...]:
-    return tuple(Secret(*each) for each in orjson.loads(text))
+    return tuple(Secret(*secret) for secret in orjson.loads(text))

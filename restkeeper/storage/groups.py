@@ -26,27 +26,28 @@ def groups_of(database: Database, collection: Collection, query: Query, most: in
         """The name of an expression of the inner query, so that what is sorted by groups has no bodies."""
         return inner.setdefault(expression, f"c{len(inner)}")
 
-    columns = [kind.of(collection, each.field) for each in groups.aggregates]
-    selected = [name(_value(kind.of(collection, each.field), each)) for each in groups.by]
-    parts = [_parts(column, each, name) for column, each in zip(columns, groups.aggregates, strict=True)]
+    columns = [kind.of(collection, aggregate.field) for aggregate in groups.aggregates]
+    selected = [name(_value(kind.of(collection, by.field), by)) for by in groups.by]
+    parts = [_parts(column, aggregate, name) for column, aggregate in zip(columns, groups.aggregates, strict=True)]
     order = ["count(*) DESC"]
-    for each, value in zip(groups.by, selected, strict=True):
-        order += [] if each.part else [f"min({name(kind.of(collection, each.field).key)})"]
+    for by, value in zip(groups.by, selected, strict=True):
+        order += [] if by.part else [f"min({name(kind.of(collection, by.field).key)})"]
         order.append(f"{value} NULLS FIRST")
     grouping = f" GROUP BY {', '.join(selected)} ORDER BY {', '.join(order)} LIMIT {{most}}" if selected else ""
-    chosen = f"SELECT {', '.join(f'{each} AS {name(each)}' for each in inner) or '1'} {{items}}{kind.as_it_is}"
+    terms = ", ".join(f"{expression} AS {name(expression)}" for expression in inner) or "1"
+    chosen = f"SELECT {terms} {{items}}{kind.as_it_is}"
     outer = ", ".join([*selected, *chain.from_iterable(parts), "count(*)"])
     statement = f"SELECT {outer} FROM ({chosen}) AS chosen{grouping}"  # noqa: S608 - declared names only
-    found = []
+    result = []
     for row in rows_about(database, statement, collection, query, most):
-        left = iter(row)
-        values = tuple(_read(kind, collection.field(each.field), each, next(left)) for each in groups.by)
+        cells = iter(row)
+        values = tuple(_read(kind, collection.field(by.field), by, next(cells)) for by in groups.by)
         results = tuple(
-            _result(each, column, *(next(left) for _ in part))
-            for each, column, part in zip(groups.aggregates, columns, parts, strict=True)
+            _result(aggregate, column, *(next(cells) for _ in expressions))
+            for aggregate, column, expressions in zip(groups.aggregates, columns, parts, strict=True)
         )
-        found.append(Group(values, next(left), results))
-    return found
+        result.append(Group(values, next(cells), results))
+    return result
 
 
 def _value(column: Column, by: GroupBy) -> str:
@@ -69,7 +70,7 @@ def _parts(column: Column, aggregate: Aggregate, name: Callable[[str], str]) -> 
     is_number = column.field.kind in _NUMBERS
     values = [column.compared.format(name(column.number)) if is_number else name(column.value)]
     values += [name(column.written)] if column.field.kind is Kind.JSON else []  # numbers are before texts
-    return [f"{aggregate.function}({each})" for each in values]
+    return [f"{aggregate.function}({value})" for value in values]
 
 
 def _result(aggregate: Aggregate, column: Column, *values: Any) -> Any:
@@ -78,7 +79,7 @@ def _result(aggregate: Aggregate, column: Column, *values: Any) -> Any:
     if aggregate.function == "avg":
         number = values[1]
     elif len(values) > 1:
-        value = next((each for each in values[:: 1 if aggregate.function == "min" else -1] if each is not None), None)
+        value = next((text for text in values[:: 1 if aggregate.function == "min" else -1] if text is not None), None)
     if value is None or (isinstance(value, str) and aggregate.function in ("min", "max")):
         return value
     result = Decimal(repr(value) if isinstance(value, float) else value)

@@ -175,9 +175,9 @@ class Collection:
 
     def field(self, name: str) -> Field:
         """The field with this name, or at this path. Raises KeyError."""
-        if (found := field_in(self.fields, name)) is None:
+        if (field := field_in(self.fields, name)) is None:
             raise KeyError(name)
-        return found
+        return field
 
 
 def root_of(field: str) -> str:
@@ -355,8 +355,8 @@ class Query(NamedTuple):
     @property
     def joins(self) -> list[SemiJoin]:
         """What its filters and its order need of other collections."""
-        found = (*(each.join for each in self.filters), *(each.join for each in self.sort))
-        return [each for each in found if each]
+        joins = (*(filter.join for filter in self.filters), *(key.join for key in self.sort))
+        return [join for join in joins if join]
 
 
 ALL = Query()
@@ -495,7 +495,7 @@ class EventFilter:
 
     collections: tuple[str, ...]
     types: tuple[str, ...] = ("*",)
-    own: tuple[str, ...] = ()
+    owned_collections: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
     item: str | None = None
 

@@ -27,7 +27,7 @@ class Joins(ABC):
     def value(self) -> str: ...
 
     @abstractmethod
-    def condition(self, filter: Filter, given: str) -> str: ...
+    def condition(self, filter: Filter, parameter: str) -> str: ...
 
     @property
     @abstractmethod
@@ -58,17 +58,17 @@ class Joins(ABC):
 
         The names of its parameters have the `prefix`; `conditions` are those of `sql`.
         """
-        other, kind, own = join.collection, type(self), join.query
-        plan = next(iter(equality_plans(other, own)), ANY_PLAN)
+        other, kind, joined = join.collection, type(self), join.query
+        plan = next(iter(equality_plans(other, joined)), ANY_PLAN)
         if not join.field:
-            return self.in_found(self.values_of("id", join.id_types), conditions(other, own, kind, plan, prefix))
+            return self.in_found(self.values_of("id", join.id_types), conditions(other, joined, kind, plan, prefix))
         reference = self.of(other, join.field)
         if join.few:
             id = self.id_of(reference.value) if join.id_types == {int} else reference.value
-            return self.in_found([id], conditions(other, own, kind, plan, prefix))
-        query = own._replace(filters=(*join.filters, Filter(join.field, Op.EQ, None)))
+            return self.in_found([id], conditions(other, joined, kind, plan, prefix))
+        query = joined._replace(filters=(*join.filters, Filter(join.field, Op.EQ, None)))
         by_reference = (plan for plan in equality_plans(other, query) if len(join.filters) in plan.used)
-        where = conditions(other, own, kind, next(by_reference, Plan(frozenset())), prefix)
+        where = conditions(other, joined, kind, next(by_reference, Plan(frozenset())), prefix)
         has_one = reference.has_one(reference.values_of(self.outer_id, join.id_types))
         # PostgreSQL would join all at once, by estimates that no statistics support: OFFSET keeps it from that.
         return f"EXISTS (SELECT 1 FROM items AS other WHERE {where} AND {has_one} LIMIT 1 OFFSET 0)"  # noqa: S608 - declared names only
@@ -96,5 +96,5 @@ class Joins(ABC):
             return [number if int in types else id]
         marked = self.number_of(f"ltrim({id}, '~')")
         text = f"coalesce(CAST({number} AS text), CASE WHEN {marked} IS NULL THEN {id} ELSE substr({id}, 2) END)"
-        found: dict[Any, list[str]] = {Kind.JSON: [text, number], Kind.INTEGER: [number]}
-        return found.get(self.field.kind, [text])
+        values: dict[Any, list[str]] = {Kind.JSON: [text, number], Kind.INTEGER: [number]}
+        return values.get(self.field.kind, [text])

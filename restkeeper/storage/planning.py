@@ -15,16 +15,7 @@ from typing import Any
 from restkeeper.storage.interface import Collection, Filter, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans, order_plan
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import (
-    Database,
-    Row,
-    conditions,
-    is_search,
-    literal,
-    outline,
-    parameters,
-    require_revision,
-)
+from restkeeper.storage.sql import Database, Row, conditions, is_search, literal, outline, parameters, require_revision
 
 MOST_COUNTED = 50_000  # items of an equality, in some milliseconds; to read them takes some hundreds
 
@@ -51,8 +42,8 @@ def plan_of(
     most = MOST_COUNTED
     has_others = len(query.filters) + bool(query.search) + bool(query.owners) > 1
     if items is not None and query.limit is not None and in_order and not (bounded and has_others):
-        wanted = query.offset + query.limit + 1
-        most = isqrt(wanted * items())  # as many items of the order have the wanted ones among them
+        examined = query.offset + query.limit + 1
+        most = isqrt(examined * items())  # among so many items of the order are those of the page
     counts = [_count(database, collection, query, plan, most + 1) for plan in plans]
     if min(counts) <= most:
         return plans[counts.index(min(counts))]
@@ -65,21 +56,21 @@ def with_few(database: Database, query: Query, items: Callable[[], int]) -> Quer
     `items` returns the number of the collection's items. Raises RevisionDiffers for a collection that is joined.
     """
 
-    def chosen(each: Filter) -> Filter:
-        if not (join := each.join):
-            return each
+    def chosen(filter: Filter) -> Filter:
+        if not (join := filter.join):
+            return filter
         others = state_of(database, join.collection)[1]
         is_plain = len(join.id_types) == 1 and join.field and not join.collection.field(join.field).is_many
-        if each.negated or each.group or not join.filters or not is_plain:
-            return each
+        if filter.negated or filter.group or not join.filters or not is_plain:
+            return filter
         plan = next(iter(equality_plans(join.collection, join.query)), None)
         if plan is None and is_search(join.collection, join.query):
-            return each
-        wanted = items() if query.limit is None else query.offset + query.limit + 1
-        most = isqrt(wanted * others)  # if so many are found first, as many are examined until all wanted have one
+            return filter
+        examined = items() if query.limit is None else query.offset + query.limit + 1
+        most = isqrt(examined * others)  # if so many refer to items, as many items are examined until the page is full
         plan = plan or Plan(frozenset(range(len(join.filters))), by_owners=True)
         few = _count(database, join.collection, join.query, plan, most + 1) <= most
-        return each._replace(join=replace(join, few=few))
+        return filter._replace(join=replace(join, few=few))
 
     for key in query.sort:
         if key.join:
@@ -91,9 +82,9 @@ def _count(database: Database, collection: Collection, query: Query, plan: Plan,
     """The number of items that a plan finds, at most so many."""
     kind: Any = database.columns
     filters = tuple(filter for number, filter in enumerate(query.filters) if number in plan.used)
-    part = kind.exact(collection, Query(filters, owners=query.owners if plan.by_owners else None))
-    values: dict[str, Any] = {**parameters(collection, part, kind), "most": most}
-    return int(database.fetch(_count_statement(collection, outline(part, kind.outlined), kind), values)[0][0])
+    counted = kind.exact(collection, Query(filters, owners=query.owners if plan.by_owners else None))
+    values: dict[str, Any] = {**parameters(collection, counted, kind), "most": most}
+    return int(database.fetch(_count_statement(collection, outline(counted, kind.outlined), kind), values)[0][0])
 
 
 @lru_cache(maxsize=64)
@@ -103,9 +94,9 @@ def _count_statement(collection: Collection, query: Query, kind: Any) -> str:
 
 
 _OF_REVISION = """\
-SELECT revision, found.*
+SELECT revision, selected.*
 FROM (SELECT max(revision) AS revision FROM counters WHERE collection = {collection}) AS state
-LEFT JOIN ({found}) AS found ON true"""
+LEFT JOIN ({selected}) AS selected ON true"""
 
 
 def rows_about(database: Database, statement: str, collection: Collection, query: Query, most: int | None) -> list[Row]:
@@ -116,8 +107,8 @@ def rows_about(database: Database, statement: str, collection: Collection, query
     items = f"FROM items WHERE {conditions(collection, query, kind, plan_of(database, collection, query))}"
     values = {**parameters(collection, query, kind), "most": sys.maxsize if most is None else most}
     name = literal(collection.name)
-    found = statement.format(items=items, most=kind.parameter.format("most"), name=name)
-    rows = database.fetch(_OF_REVISION.format(collection=name, found=found), values)
+    selected = statement.format(items=items, most=kind.parameter.format("most"), name=name)
+    rows = database.fetch(_OF_REVISION.format(collection=name, selected=selected), values)
     require_revision(collection, rows[0][0])
     return [row[1:] for row in rows if row[-1] is not None]
 

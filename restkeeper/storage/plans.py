@@ -95,30 +95,32 @@ def order_plan(collection: Collection, query: Query) -> Plan | None:
 
 def is_indexed(collection: Collection, query: Query) -> bool:
     """See `base.Transaction`. A unique index has no order and no null: it answers equality alone, as that of owners."""
-    if not all(is_indexed(each.collection, each.query) for each in query.joins):
+    if not all(is_indexed(join.collection, join.query) for join in query.joins):
         return False
     if not (query.filters or query.search):
         return any(order_plan(collection, query._replace(sort=sort)) for sort in (query.sort, query.sort[:1]))
     indexed = {index.field for index in collection.indexes if not index.unique} | {"id"}
-    has_range = any(each.field in indexed and each.op in (*_RANGES, Op.IS) for _, each in _required(query))
-    is_joined = any(each.join and each.join.field for _, each in _required(query))
+    has_range = any(filter.field in indexed and filter.op in (*_RANGES, Op.IS) for _, filter in _required(query))
+    is_joined = any(filter.join and filter.join.field for _, filter in _required(query))
     return has_range or is_joined or bool(equality_plans(collection, query))
 
 
 def wanted_indexes(collection: Collection, query: Query) -> list[Index]:
     """See `base.Transaction`: of the fields that have one value, then one that has a range, or else the order."""
-    filters = [each for _, each in _required(query) if each.field != "id" and collection.field(each.field).sortable]
-    equal = dict.fromkeys(each.field for each in filters if each.op in (Op.EQ, Op.IN) or _is_null(each))
+    filters = [
+        filter for _, filter in _required(query) if filter.field != "id" and collection.field(filter.field).sortable
+    ]
+    equal = dict.fromkeys(filter.field for filter in filters if filter.op in (Op.EQ, Op.IN) or _is_null(filter))
     order = [key.field for key in query.sort[:1] if not key.join and key.field != "id"]
-    last = dict.fromkeys(each.field for each in filters if each.op in _RANGES) or dict.fromkeys(order)
+    last = dict.fromkeys(filter.field for filter in filters if filter.op in _RANGES) or dict.fromkeys(order)
     fields = [(*equal, field) for field in last if field not in equal] or ([(*equal,)] if equal else [])
     existing = {index.fields for index in collection.indexes if not index.unique}
-    return [Index(*each) for each in fields if each not in existing and len(each) <= MOST_INDEXED]
+    return [Index(*names) for names in fields if names not in existing and len(names) <= MOST_INDEXED]
 
 
 def _required(query: Query) -> list[tuple[int, Filter]]:
     """The filters that each item of a query satisfies, with their numbers."""
-    return [(number, each) for number, each in enumerate(query.filters) if not (each.negated or each.group)]
+    return [(number, filter) for number, filter in enumerate(query.filters) if not (filter.negated or filter.group)]
 
 
 def _is_null(filter: Filter) -> bool:

@@ -148,7 +148,7 @@ def literal(name: str) -> str:
 def path_of(name: str) -> list[str]:
     """The names on the path of a field, each checked."""
     names = name.split(".")
-    if wrong := [each for each in names if not _FREE_NAME.fullmatch(each)]:
+    if wrong := [name for name in names if not _FREE_NAME.fullmatch(name)]:
         raise ValueError(f"{wrong[0]!r} is no name of a field")
     return names
 
@@ -176,14 +176,14 @@ def not_unique(database: Database, collection: Collection, fields: Sequence[str]
         ),
         {},
     )
-    found = []
+    conflicts = []
     for _, same in groupby(rows, key=itemgetter(slice(3, None))):  # of folded values, which the first one shows
         items = [{"id": id} | orjson.loads(body) for id, body, *_ in same]
-        shown = ", ".join(orjson.dumps(items[0].get(name)).decode() for name in fields)
-        shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
-        found.append(f"{shown}: {', '.join(str(item['id']) for item in items)}")
-    found += [f"and {more} more items" for _, _, total, *_ in rows[-1:] if (more := total - len(rows))]
-    reason = "; ".join([*found, "change or delete them with the former program"])
+        text = ", ".join(orjson.dumps(items[0].get(name)).decode() for name in fields)
+        text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+        conflicts.append(f"{text}: {', '.join(str(item['id']) for item in items)}")
+    conflicts += [f"and {more} more items" for _, _, total, *_ in rows[-1:] if (more := total - len(rows))]
+    reason = "; ".join([*conflicts, "change or delete them with the former program"])
     return StoreUnavailable(
         f"some items of {collection.name} have the same {' and '.join(fields)}, which must be unique", reason=reason
     )
@@ -203,9 +203,9 @@ def is_sorted(collection: Collection, query: Query) -> bool:
     """
     order = query.sort[0].name if query.sort else "id"
     return len(query.owners or ()) > 1 or any(
-        (each.op is not Op.EQ or each.negated or collection.field(each.field).is_many)
-        and (each.field != order or each.join)
-        for each in query.filters
+        (filter.op is not Op.EQ or filter.negated or collection.field(filter.field).is_many)
+        and (filter.field != order or filter.join)
+        for filter in query.filters
     )
 
 
@@ -218,10 +218,10 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
         return query.offset > SKIPPED
     if any(key.join for key in query.sort):
         return True
-    if any(is_search(each.collection, each.query, reads_all=not each.filters) for each in query.joins):
+    if any(is_search(join.collection, join.query, reads_all=not join.filters) for join in query.joins):
         return True  # no index has what is joined
-    operators = {Op.NE if each.negated or each[1:3] == (Op.IS, False) else each.op for each in query.filters}
-    has_alternatives = any(each.group for each in query.filters)
+    operators = {Op.NE if filter.negated or filter[1:3] == (Op.IS, False) else filter.op for filter in query.filters}
+    has_alternatives = any(filter.group for filter in query.filters)
     if query.search or query.offset > SKIPPED or has_alternatives or {Op.LIKE, Op.ENDS} & operators:
         return True
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
@@ -231,34 +231,35 @@ def is_search(collection: Collection, query: Query, *, reads_all: bool = False) 
         return True
     if best.is_ordered and best.size == len(query.filters) + (query.owners is not None) > 0:
         return False  # all that an index finds, in its order
-    fields = ({each.field for each in query.filters} | {each.field for each in query.sort}) - {"id"}
+    fields = ({filter.field for filter in query.filters} | {key.field for key in query.sort}) - {"id"}
     by_owners = query.owners is not None
     indexed = {index.field for index in collection.indexes if not index.unique and len(index.fields) == 1}
     if collection.has_owner_index and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses it, an order its own
-        found = {each.field for each in query.filters if collection.field(each.field).is_owner} - indexed
-        if found and found.isdisjoint(each.field for each in query.sort):
-            fields, by_owners = fields - found, True
+        names = {filter.field for filter in query.filters} - indexed
+        owner_fields = {name for name in names if collection.field(name).is_owner}
+        if owner_fields and owner_fields.isdisjoint(key.field for key in query.sort):
+            fields, by_owners = fields - owner_fields, True
     return Op.NE in operators or len(fields) + by_owners > 1 or not fields <= indexed
 
 
 def oldest_of(script: str) -> int:
     """The number in the first line of a migration. Raises ValueError."""
-    if not (found := re.match(r"-- oldest: (\d+)\n", script)):
+    if not (match := re.match(r"-- oldest: (\d+)\n", script)):
         raise ValueError("the first line of a migration is: -- oldest: N")
-    return int(found[1])
+    return int(match[1])
 
 
 def is_breaking(present: int) -> bool:
     """Whether a store with so many migrations, if it has some, cannot be used by its programs after the others."""
     missing = MIGRATIONS[present:] if present else ()
-    return any(oldest_of(each.read_text(encoding="utf-8")) > present for each in missing)
+    return any(oldest_of(migration.read_text(encoding="utf-8")) > present for migration in missing)
 
 
-def require_known(migration: int, oldest: int, known: int, name: str = "the store") -> None:
-    """Raises StoreUnavailable if the store needs a program that has more migrations than the `known` ones."""
-    if oldest > known:
+def require_known(migration: int, oldest: int, available: int, name: str = "the store") -> None:
+    """Raises StoreUnavailable if the store needs a program that has more migrations than the `available` ones."""
+    if oldest > available:
         raise StoreUnavailable(
-            f"{name} is of a newer program (migration {migration} of {known}): use one that has migration {oldest}"
+            f"{name} is of a newer program (migration {migration} of {available}): use one that has migration {oldest}"
         )
 
 
@@ -271,17 +272,17 @@ def require_layout(columns: Container[str], name: str) -> None:
         raise StoreUnavailable(f"{name} has tables made by a version before 1.0: {remedy}")
 
 
-def require_usable(database: Database, known: int, *, complete: bool = False) -> None:
-    """Raises StoreUnavailable if a program with so many `known` migrations cannot use the store, or it was moved.
+def require_usable(database: Database, available: int, *, complete: bool = False) -> None:
+    """Raises StoreUnavailable if a program with so many `available` migrations cannot use the store, or it was moved.
 
     If it must be `complete`, it has all of these.
     """
-    if not (found := database.rows("SELECT {migration}, oldest, moved_to FROM store", {})):
+    if not (rows := database.rows("SELECT {migration}, oldest, moved_to FROM store", {})):
         raise StoreUnavailable("the store is being restored: its tables are there, and not its rows")
-    ((migration, oldest, moved_to),) = found
-    if complete and migration < known:
-        raise StoreUnavailable(f"the store has migration {migration}, this program needs {known}")
-    require_known(migration, oldest, known)
+    ((migration, oldest, moved_to),) = rows
+    if complete and migration < available:
+        raise StoreUnavailable(f"the store has migration {migration}, this program needs {available}")
+    require_known(migration, oldest, available)
     if moved_to:
         raise StoreUnavailable(
             f"the store was moved to {moved_to}: set DATABASE_URL to that one, or if that copy did not end, repeat it"
@@ -415,7 +416,7 @@ class Column(Joins):
         """A text as a literal, which has no character of the text itself."""
 
     @abstractmethod
-    def condition(self, filter: Filter, given: str) -> str:
+    def condition(self, filter: Filter, parameter: str) -> str:
         """The condition of a filter of this field, whose value is the parameter `given`. See `interface.Op`."""
 
     def is_null(self, filter: Filter) -> str:
@@ -427,7 +428,7 @@ class Column(Joins):
 
     @property
     @abstractmethod
-    def each(self) -> str:
+    def json_value(self) -> str:
         """A value in `of_each`, which is a JSON text, as the parameter of the filter EQ."""
 
     @classmethod
@@ -437,7 +438,7 @@ class Column(Joins):
 
     @staticmethod
     @abstractmethod
-    def given(field: Field, filter: Filter) -> Any:
+    def parameter_of(field: Field, filter: Filter) -> Any:
         """A filter's value as a parameter."""
 
     @staticmethod
@@ -457,11 +458,11 @@ class Column(Joins):
 
     @classmethod
     def owner_condition(cls, owners: Sequence[str], name: str) -> tuple[str, Any]:
-        """The condition for items of these owners, and the value of its parameter `name`: one needs no sorting."""
-        given = cls.parameter.format(name)
+        """The condition for items of these owners, and the value of their parameter: one owner needs no sorting."""
+        parameter = cls.parameter.format(name)
         if len(owners) == 1:
-            return f"owner = {given}", cls.text(owners[0])
-        return f"owner {cls.one_of.format(given)}", cls.texts(owners)
+            return f"owner = {parameter}", cls.text(owners[0])
+        return f"owner {cls.one_of.format(parameter)}", cls.texts(owners)
 
     @staticmethod
     @abstractmethod
@@ -470,7 +471,7 @@ class Column(Joins):
 
     @classmethod
     @abstractmethod
-    def found(cls, columns: Sequence[Self], given: str) -> str:
+    def search_condition(cls, columns: Sequence[Self], parameter: str) -> str:
         """The condition that one of some texts, or an element of a list, contains a folded text."""
 
 
@@ -482,31 +483,31 @@ def conditions(
     Its parameters are `owners`, `f0`, `f1` … for the filters, and `s0`, `s1` … for what is searched, all after the
     `prefix`. What the plan does not use fits no index.
     """
-    found, is_any = [f"collection = {literal(collection.name)}"], plan.filters is None
+    terms, is_any = [f"collection = {literal(collection.name)}"], plan.filters is None
     if query.owners is not None:
         owned = kind.owner_condition(query.owners, f"{prefix}owners")[0]
-        found.append(owned if is_any or plan.by_owners else kind.unindexed.format(owned))
+        terms.append(owned if is_any or plan.by_owners else kind.unindexed.format(owned))
     groups: dict[int, list[str]] = {}
     best = next(iter(equality_plans(collection, query)), ANY_PLAN)
-    for n, each in enumerate(query.filters):
-        column = kind.of(collection, each.field)
+    for n, filter in enumerate(query.filters):
+        column = kind.of(collection, filter.field)
         is_of_unique = best.is_unique and n in best.used and not column.is_own  # whose index has it as it is
         column = replace(column, is_unique=True) if is_of_unique else column
-        if each.join:
-            condition = column.joined(each.join, f"{prefix}f{n}_", conditions)
+        if filter.join:
+            condition = column.joined(filter.join, f"{prefix}f{n}_", conditions)
         else:
-            condition = column.condition(each, kind.parameter.format(f"{prefix}f{n}"))
-        if _has_null(each):
-            is_null = column.condition(Filter(each.field, Op.IS, each.op is not Op.NE), "")
-            condition = f"({condition} {'AND' if each.op is Op.NE else 'OR'} {is_null})"
-        condition = f"({condition}) IS NOT TRUE" if each.negated else condition
+            condition = column.condition(filter, kind.parameter.format(f"{prefix}f{n}"))
+        if _has_null(filter):
+            is_null = column.condition(Filter(filter.field, Op.IS, filter.op is not Op.NE), "")
+            condition = f"({condition} {'AND' if filter.op is Op.NE else 'OR'} {is_null})"
+        condition = f"({condition}) IS NOT TRUE" if filter.negated else condition
         condition = condition if is_any or n in plan.used else kind.unindexed.format(condition)
-        groups.setdefault(each.group or -n - 1, []).append(condition)
-    found += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
+        groups.setdefault(filter.group or -n - 1, []).append(condition)
+    terms += [f"({' OR '.join(group)})" if len(group) > 1 else group[0] for group in groups.values()]
     if query.search:
         searched = [kind.of(collection, name) for name in collection.search]
-        found += [kind.found(searched, kind.parameter.format(f"s{n}")) for n in range(len(query.search))]
-    return " AND ".join(found)
+        terms += [kind.search_condition(searched, kind.parameter.format(f"s{n}")) for n in range(len(query.search))]
+    return " AND ".join(terms)
 
 
 def _has_null(filter: Filter) -> bool:
@@ -517,11 +518,11 @@ def _has_null(filter: Filter) -> bool:
 def parameters(collection: Collection, query: Query, kind: type[Column], prefix: str = "") -> dict[str, Any]:
     """The parameters of `conditions`."""
     values = dict[str, Any]()
-    for n, each in enumerate(query.filters):
-        if each.join:
-            values |= parameters(each.join.collection, each.join.query, kind, f"{prefix}f{n}_")
+    for n, filter in enumerate(query.filters):
+        if filter.join:
+            values |= parameters(filter.join.collection, filter.join.query, kind, f"{prefix}f{n}_")
         else:
-            values[f"{prefix}f{n}"] = kind.given(collection.field(each.field), each)
+            values[f"{prefix}f{n}"] = kind.parameter_of(collection.field(filter.field), filter)
     for n, key in enumerate(query.sort):
         values |= parameters(key.join.collection, key.join.query, kind, f"{prefix}k{n}_") if key.join else {}
     if query.owners is not None:
@@ -550,7 +551,7 @@ def outline(
 
     `value`, `limit` and `offset` are what the statement depends on.
     """
-    filters = tuple(_outlined(each, value) for each in query.filters)
+    filters = tuple(_outlined(filter, value) for filter in query.filters)
     owners = None if query.owners is None else ("?",) * min(len(query.owners), 2)
     sort = tuple(key._replace(join=key.join and _outlined_join(key.join, value)) for key in query.sort)
     return Query(

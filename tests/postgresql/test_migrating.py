@@ -50,7 +50,7 @@ def test_a_former_program_starts_meanwhile(url: str, old: FlaskClient) -> None:
     """After a crash, or for more load: it serves the other collections, and this one if nothing is converted."""
 
     def set_revision(former: int, revision: int) -> None:
-        set = partial(Transaction.set_revision, collection="notes", former=former, revision=revision, now="")
+        set = partial(Transaction.set_revision, collection="notes", old_revision=former, revision=revision, now="")
         service_of(old.application).store.write(set)
 
     set_revision(1, -1)
@@ -84,10 +84,10 @@ def test_a_writer_that_has_begun_cannot_commit(url: str) -> None:
     def work(transaction: Transaction) -> None:
         transaction.insert("things", record("a"))
         transaction.find("things", Query(), 1)  # so that the item is sent to the server
-        other.write(partial(Transaction.set_revision, collection="things", former=1, revision=-1, now=""))
+        other.write(partial(Transaction.set_revision, collection="things", old_revision=1, revision=-1, now=""))
 
     with pytest.raises(RevisionDiffers):
         store.write(work)
     assert list(store.scan("things")) == []
-    store.write(partial(Transaction.set_revision, collection="things", former=-1, revision=1, now=""))
+    store.write(partial(Transaction.set_revision, collection="things", old_revision=-1, revision=1, now=""))
     insert(store, record("a"))

@@ -98,7 +98,7 @@ def test_related_records_are_found_by_an_index(tmp_path: Path, kind: Kind) -> No
     declared = Collection("things", {"rank": Field("rank", kind, nullable=True)}, (Index("rank"),))
     opened(tmp_path, declared).close()
     column = SqliteColumn.of(declared, "rank")
-    where = f"collection = 'things' AND {column.condition(Filter('rank', Op.EQ, ''), column.each)}"
+    where = f"collection = 'things' AND {column.condition(Filter('rank', Op.EQ, ''), column.json_value)}"
     for order in ("id DESC", "+_position"):
         found = f"SELECT id FROM items WHERE {where} ORDER BY {order} LIMIT 9"  # noqa: S608
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection:

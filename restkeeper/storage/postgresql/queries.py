@@ -29,15 +29,7 @@ from restkeeper.storage.interface import (
     Sort,
 )
 from restkeeper.storage.plans import ANY_PLAN, Plan
-from restkeeper.storage.sql import (
-    Column,
-    conditions,
-    literal,
-    order_of,
-    outline,
-    parameters,
-    path_of,
-)
+from restkeeper.storage.sql import Column, conditions, literal, order_of, outline, parameters, path_of
 
 BEGINNING = 500  # characters of a text in an index
 
@@ -142,7 +134,7 @@ class PostgresColumn(Column):
 
     @staticmethod
     def quoted(text: str) -> str:
-        digits = [rf"\U{ord(each):08X}" for each in text]
+        digits = [rf"\U{ord(character):08X}" for character in text]
         return f"E'{''.join(digits)}'"
 
     @property
@@ -191,16 +183,16 @@ class PostgresColumn(Column):
         return f"'$.{names}[*]'"
 
     @property
-    def each(self) -> str:
+    def json_value(self) -> str:
         return "('strict $[*] ? (@ == ' || each.value || ')')" if self.field.is_many else "(each.value::jsonb #>> '{}')"
 
-    def condition(self, filter: Filter, given: str) -> str:
+    def condition(self, filter: Filter, parameter: str) -> str:
         if self.field.kind is Kind.JSON and filter.op is Op.LIKE:
-            each = f"jsonb_path_query({_FOLDED}, {self._path}) AS each"
-            return f"EXISTS (SELECT FROM {each} WHERE strpos({_WRITTEN}, {given}) > 0)"  # noqa: S608 - declared names only
+            texts = f"jsonb_path_query({_FOLDED}, {self._path}) AS each"
+            return f"EXISTS (SELECT FROM {texts} WHERE strpos({_WRITTEN}, {parameter}) > 0)"  # noqa: S608 - declared names only
         if self.field.is_many:  # `given` is a test of its values
-            given = "'strict $[*] ? (@ != null)'" if filter.op is Op.IS else given
-            has = f"{self.values} @? {given}::jsonpath"
+            parameter = "'strict $[*] ? (@ != null)'" if filter.op is Op.IS else parameter
+            has = f"{self.values} @? {parameter}::jsonpath"
             if self.is_indexed and filter.op in (Op.EQ, Op.IN):  # at once: the planner expects to find some soon by id
                 where = f"collection = {literal(self.collection)} AND {has}"
                 return f"id = ANY(ARRAY(SELECT id FROM items WHERE {where}))"  # noqa: S608 - declared names only
@@ -209,8 +201,8 @@ class PostgresColumn(Column):
         if filter.op is Op.IS:
             return self.is_null(filter)
         if filter.op is Op.LIKE:
-            return self.contains(given)
-        value = "each" if filter.op is Op.IN else f"{given}::{self.type}"
+            return self.contains(parameter)
+        value = "each" if filter.op is Op.IN else f"{parameter}::{self.type}"
         left, right = self._sides(filter, value)
         if filter.op is Op.STARTS:
             term = f"{left[0]} >= {right[0]} AND {left[0]} < {right[0]} || {LAST}"
@@ -219,9 +211,11 @@ class PostgresColumn(Column):
         elif filter.op is not Op.IN:
             term = f"{in_row(left)} {_COMPARISON[filter.op]} {in_row(right)}"
         elif right == [value]:
-            term = f"{in_row(left)} = ANY({given}::{self.type}[])"  # which the planner can estimate, unlike a subquery
+            term = (
+                f"{in_row(left)} = ANY({parameter}::{self.type}[])"  # which the planner can estimate, unlike a subquery
+            )
         else:
-            values = f"SELECT {', '.join(right)} FROM unnest({given}::{self.type}[]) AS each"  # noqa: S608
+            values = f"SELECT {', '.join(right)} FROM unnest({parameter}::{self.type}[]) AS each"  # noqa: S608
             term = f"{in_row(left)} IN ({values})"
         if not self.field.nullable:
             return term
@@ -275,18 +269,18 @@ class PostgresColumn(Column):
         # One by one, each by the index: a test of all of them would be as deep as they are many.
         selects = " UNION ALL ".join(f"SELECT {value} AS given FROM items WHERE {where}" for value in values)  # noqa: S608 - declared names only
         mine = f"collection = {literal(self.collection)} AND {self.has_one(['given'])}"
-        found = f"SELECT id FROM items WHERE {mine} OFFSET 0"  # noqa: S608 - likewise
-        joined = f"({selects}) AS others CROSS JOIN LATERAL ({found}) AS found"
-        return f"id = ANY(ARRAY(SELECT found.id FROM {joined}))"  # noqa: S608 - likewise
+        ids = f"SELECT id FROM items WHERE {mine} OFFSET 0"  # noqa: S608 - likewise
+        joined = f"({selects}) AS others CROSS JOIN LATERAL ({ids}) AS referring"
+        return f"id = ANY(ARRAY(SELECT referring.id FROM {joined}))"  # noqa: S608 - likewise
 
     @staticmethod
-    def given(field: Field, filter: Filter) -> Any:
+    def parameter_of(field: Field, filter: Filter) -> Any:
         if filter.op is Op.LIKE:
             return clean(str(filter.value).casefold())
         if field.is_many:
             return clean(_json_path(filter))
         if isinstance(filter.value, tuple):
-            return [comparable(field.kind, each) for each in filter.value]
+            return [comparable(field.kind, value) for value in filter.value]
         return comparable(field.kind, filter.value)
 
     @staticmethod
@@ -312,24 +306,24 @@ class PostgresColumn(Column):
         return int(key) if is_integer else float(key)
 
     @classmethod
-    def found(cls, columns: Sequence["PostgresColumn"], given: str) -> str:
+    def search_condition(cls, columns: Sequence["PostgresColumn"], parameter: str) -> str:
         if any(each.field.name == ANY for each in columns):
             texts = f"jsonb_path_query({_FOLDED}, 'strict $.** ? (@.type() == \"string\")') AS each"
-            return f"EXISTS (SELECT FROM {texts} WHERE strpos({_WRITTEN}, {given}) > 0)"  # noqa: S608 - constant texts
-        return f"({' OR '.join(each.contains(given) for each in columns)})" if columns else "false"
+            return f"EXISTS (SELECT FROM {texts} WHERE strpos({_WRITTEN}, {parameter}) > 0)"  # noqa: S608 - constant texts
+        return f"({' OR '.join(column.contains(parameter) for column in columns)})" if columns else "false"
 
-    def contains(self, given: str) -> str:
+    def contains(self, parameter: str) -> str:
         """Whether the text, or an element of a list, contains a folded text; false for null."""
         name = literal(self.field.name)
         if self.field.kind is Kind.LIST:
             value = f"coalesce(folded -> {name}, {self.json})"
             elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
-            return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {given}) > 0)'  # noqa: S608
-        own = 'lower(owner COLLATE "default")' if self.field.is_owner else f'lower((fields ->> {name}) COLLATE "C")'
-        text = f"coalesce(folded ->> {name}, {self.or_default(own, str.casefold)})"
+            return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {parameter}) > 0)'  # noqa: S608
+        text = 'lower(owner COLLATE "default")' if self.field.is_owner else f'lower((fields ->> {name}) COLLATE "C")'
+        text = f"coalesce(folded ->> {name}, {self.or_default(text, str.casefold)})"
         if self.is_own:
             text = f"lower({self.field.name}::text)"
-        return f"coalesce(strpos({text}, {given}) > 0, false)"
+        return f"coalesce(strpos({text}, {parameter}) > 0, false)"
 
 
 def clean(text: str) -> str:
@@ -339,15 +333,15 @@ def clean(text: str) -> str:
 
 def _json_path(filter: Filter) -> str:
     """The test of the values of a field that can have several, as a JSON path. It does not look into their arrays."""
-    given = filter.value if isinstance(filter.value, tuple) else (filter.value,)
-    given = tuple(each for each in given if each is not None)
-    values = [str(each) if isinstance(each, Decimal) else orjson.dumps(each).decode() for each in given]
+    present = filter.value if isinstance(filter.value, tuple) else (filter.value,)
+    present = tuple(value for value in present if value is not None)
+    values = [str(value) if isinstance(value, Decimal) else orjson.dumps(value).decode() for value in present]
     if filter.op is Op.ENDS:  # by a regular expression in which every sign stands for itself
         test = f"@ like_regex {orjson.dumps(_SIGN.sub(_ESCAPED, str(filter.value)) + '$').decode()}"
     elif filter.op in _TESTS:
-        test = " || ".join(f"@ {_TESTS[filter.op]} {each}" for each in values if each not in ("true", "false"))
+        test = " || ".join(f"@ {_TESTS[filter.op]} {value}" for value in values if value not in ("true", "false"))
     else:
-        test = " || ".join(f"@ == {each}" for each in values) or "1 == 0"
+        test = " || ".join(f"@ == {value}" for value in values) or "1 == 0"
     return f"strict $[*] ? ({test})"
 
 
@@ -386,7 +380,7 @@ def in_row(expressions: Iterable[str]) -> str:
 def exceeds_index(filter: Filter) -> bool:
     """Whether a text of a filter may be longer than those in indexes."""
     values = filter.value if isinstance(filter.value, tuple) else (filter.value,)
-    return any(isinstance(each, str) and len(each) >= BEGINNING for each in values)
+    return any(isinstance(value, str) and len(value) >= BEGINNING for value in values)
 
 
 _LONG = "x" * BEGINNING
@@ -423,7 +417,7 @@ def _page_statement(collection: Collection, query: Query, plan: Plan) -> str:
     if not plan.is_ordered:  # all that it finds, before they are sorted: OFFSET keeps the index of the order out
         source, where = f"(SELECT * FROM items WHERE {where} OFFSET 0) AS items", "true"  # noqa: S608 - declared names only
     where += f" AND {_beyond(keys)}" if query.after else ""
-    shown = "".join(f",\n        {name}" for name in names)
+    columns = "".join(f",\n        {name}" for name in names)
     limit = "ALL" if query.limit is None else query.limit + 1
     offset = " OFFSET %(offset)s" if query.offset else ""
     return f"""\
@@ -442,7 +436,7 @@ FROM (
         fingerprint,
         convert_to(body, 'UTF8') AS body,
         convert_to(removed, 'UTF8') AS removed,
-        owner{shown}
+        owner{columns}
     FROM (
         SELECT
             *,
@@ -472,7 +466,7 @@ FROM (
 def _sort_keys(collection: Collection, sort: tuple[Sort, ...], backward: bool) -> list[tuple[PostgresColumn, bool]]:
     """The columns of the order, the id last, and whether each is descending; reversed for a backward query."""
     order = order_of(Query(sort=sort, backward=backward))
-    return [(PostgresColumn.by(collection, each, n), each.descending) for n, each in enumerate(order)]
+    return [(PostgresColumn.by(collection, key, n), key.descending) for n, key in enumerate(order)]
 
 
 def _beyond(keys: list[tuple[PostgresColumn, bool]]) -> str:

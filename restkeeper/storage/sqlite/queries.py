@@ -18,16 +18,7 @@ import orjson
 from restkeeper.storage.groups import EXACT
 from restkeeper.storage.interface import ANY, DATE, DATES, SORTED, TIME, Collection, Field, Filter, Kind, Op, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan
-from restkeeper.storage.sql import (
-    Column,
-    conditions,
-    literal,
-    order_of,
-    outline,
-    parameters,
-    path_of,
-    record_columns,
-)
+from restkeeper.storage.sql import Column, conditions, literal, order_of, outline, parameters, path_of, record_columns
 
 AS_BYTES = "CAST({} AS BLOB)"
 COLUMNS = record_columns(AS_BYTES)
@@ -156,28 +147,32 @@ class SqliteColumn(Column):
         value = f"CASE WHEN {row}.type IN ('true', 'false') THEN {row}.type ELSE {row}.atom END"
         return value, f"{row}.type", ", ".join(tables)
 
-    def _has(self, filter: Filter, given: str) -> str:
+    def _has(self, filter: Filter, parameter: str) -> str:
         """The condition of a filter of a field with several values."""
         value, type, tables = self.values("body")
         if filter.op is Op.IS:
             return f"{'NOT ' if filter.value else ''}EXISTS (SELECT 1 FROM {tables} WHERE {type} <> 'null')"  # noqa: S608
         is_indexed = self.is_indexed and (filter.op in _EQUALITY or self.field.kind is not Kind.JSON)
         value = "value" if is_indexed else value
-        given = f"CAST({given} AS NUMERIC)" if self.field.kind is Kind.NUMBER and filter.op in _IF_BELOW else given
+        parameter = (
+            f"CAST({parameter} AS NUMERIC)" if self.field.kind is Kind.NUMBER and filter.op in _IF_BELOW else parameter
+        )
         match filter.op:
             case Op.EQ | Op.NE | Op.IN:
-                term = f"{value} IN (SELECT value FROM json_each({given}))"  # noqa: S608 - declared names only
+                term = f"{value} IN (SELECT value FROM json_each({parameter}))"  # noqa: S608 - declared names only
             case Op.LIKE:
-                term = f"{type} IN ('text', 'integer', 'real') AND instr(fold({value}), {given})"
+                term = f"{type} IN ('text', 'integer', 'real') AND instr(fold({value}), {parameter})"
             case Op.STARTS:
-                term = f"{value} >= {given} AND {value} < {given} || {LAST}"
+                term = f"{value} >= {parameter} AND {value} < {parameter} || {LAST}"
             case Op.ENDS:
-                term = ends(value, given)
+                term = ends(value, parameter)
             case op if self.field.kind is Kind.JSON:
-                numbers = f"{type} IN ('integer', 'real') AND {value} {_COMPARISON[op]} json_extract({given}, '$[1]')"
-                term = f"({numbers} OR {type} = 'text' AND {value} {_COMPARISON[op]} json_extract({given}, '$[0]'))"
+                numbers = (
+                    f"{type} IN ('integer', 'real') AND {value} {_COMPARISON[op]} json_extract({parameter}, '$[1]')"
+                )
+                term = f"({numbers} OR {type} = 'text' AND {value} {_COMPARISON[op]} json_extract({parameter}, '$[0]'))"
             case op:
-                term = f"{value} {_COMPARISON[op]} {given}"
+                term = f"{value} {_COMPARISON[op]} {parameter}"
         if self.field.kind is Kind.JSON and filter.op in (Op.STARTS, Op.ENDS):
             term = f"{type} = 'text' AND {term}"
         is_not = "NOT " if filter.op is Op.NE else ""
@@ -186,18 +181,20 @@ class SqliteColumn(Column):
         return f"{is_not}EXISTS (SELECT 1 FROM {tables} WHERE {term})"  # noqa: S608 - likewise
 
     @property
-    def each(self) -> str:
+    def json_value(self) -> str:
         return "'[' || each.value || ']'" if self.field.is_many else "json_extract(each.value, '$')"
 
-    def condition(self, filter: Filter, given: str) -> str:
+    def condition(self, filter: Filter, parameter: str) -> str:
         if self.field.is_many:
-            return self._has(filter, given)
+            return self._has(filter, parameter)
         if filter.op is Op.IS:
             return self.is_null(filter)
         is_nullable = self.field.nullable
         by_value = self.is_unique or self.by_owner(filter)
         key = self.folded if filter.op in (Op.EQ, Op.IN, Op.STARTS) and by_value else self.key
-        value = f"+CAST({given} AS NUMERIC)" if self.field.kind is Kind.NUMBER else given  # with an affinity: no index
+        value = (
+            f"+CAST({parameter} AS NUMERIC)" if self.field.kind is Kind.NUMBER else parameter
+        )  # with an affinity: no index
         value = f"lower({value})" if self.folds else value
         match filter.op:
             case Op.STARTS:
@@ -205,9 +202,9 @@ class SqliteColumn(Column):
             case Op.ENDS:
                 term = ends(key, value)
             case Op.IN:
-                term = f"{key} IN (SELECT {'lower(value)' if self.folds else 'value'} FROM json_each({given}))"  # noqa: S608
+                term = f"{key} IN (SELECT {'lower(value)' if self.folds else 'value'} FROM json_each({parameter}))"  # noqa: S608
             case Op.LIKE:
-                term = f"instr(fold({self.value}), {given})"
+                term = f"instr(fold({self.value}), {parameter})"
             case Op.NE:
                 return f"({self.value} IS NULL OR {key} <> {value})" if is_nullable else f"{key} <> {value}"
             case op:
@@ -228,7 +225,7 @@ class SqliteColumn(Column):
 
     @staticmethod
     def number_of(id: str) -> str:
-        is_small, is_large = (f"{each} NOT GLOB '*[^0-9]*'" for each in (id, f"substr({id}, 2)"))
+        is_small, is_large = (f"{text} NOT GLOB '*[^0-9]*'" for text in (id, f"substr({id}, 2)"))
         is_large = f"length({id}) = 20 AND substr({id}, 1, 1) = 'A' AND {is_large}"
         return (
             f"CASE WHEN (length({id}) = 16 AND {is_small}) OR ({is_large}) THEN CAST(ltrim({id}, 'A') AS INTEGER) END"
@@ -239,23 +236,24 @@ class SqliteColumn(Column):
         return f"printf(CASE WHEN {number} < {10**16} THEN '%016d' ELSE 'A%019d' END, {number})"
 
     def has_one(self, values: Sequence[str]) -> str:
-        (first, *_) = values
-        given = f"json_array({', '.join(values)})" if self.field.is_many else first
-        return self.condition(Filter(self.field.name, Op.EQ, None), given)
+        (value, *_) = values
+        parameter = f"json_array({', '.join(values)})" if self.field.is_many else value
+        return self.condition(Filter(self.field.name, Op.EQ, None), parameter)
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:
         return query._replace(filters=tuple(_exact_filters(collection, query))) if query.filters else query
 
     @staticmethod
-    def given(field: Field, filter: Filter) -> Any:
+    def parameter_of(field: Field, filter: Filter) -> Any:
         """A filter's value as a parameter. Decimals are texts, which SQLite converts like the numbers in bodies."""
         value = filter.value
-        found = value if isinstance(value, tuple) else (value,)
+        values = value if isinstance(value, tuple) else (value,)
         if field.is_many and filter.op in _EQUALITY:
-            value = tuple(str(each).lower() if isinstance(each, bool) else each for each in found if each is not None)
+            present = [element for element in values if element is not None]
+            value = tuple(str(element).lower() if isinstance(element, bool) else element for element in present)
         elif field.kind is Kind.JSON and filter.op in _IF_BELOW:  # a text, and the number that is written so
-            value = tuple(each for each in found if not isinstance(each, bool))
+            value = tuple(element for element in values if not isinstance(element, bool))
         if isinstance(value, tuple):
             return orjson.dumps(value, default=lambda number: orjson.Fragment(str(number))).decode()
         if filter.op is Op.LIKE:
@@ -271,12 +269,12 @@ class SqliteColumn(Column):
         return None if key == -float("inf") else key
 
     @classmethod
-    def found(cls, columns: Sequence["SqliteColumn"], given: str) -> str:
-        if any(each.field.name == ANY for each in columns):
-            return f"is_inside({given}, body)"
-        lists = "".join("01"[each.field.kind is Kind.LIST] for each in columns)
-        values = ", ".join(each.searched for each in columns)
-        return f"is_found({given}, '{lists}', {values})" if columns else "0"
+    def search_condition(cls, columns: Sequence["SqliteColumn"], parameter: str) -> str:
+        if any(column.field.name == ANY for column in columns):
+            return f"is_inside({parameter}, body)"
+        lists = "".join("01"[column.field.kind is Kind.LIST] for column in columns)
+        values = ", ".join(column.searched for column in columns)
+        return f"is_found({parameter}, '{lists}', {values})" if columns else "0"
 
     @property
     def searched(self) -> str:
@@ -304,8 +302,8 @@ def page_statements(collection: Collection, query: Query, plan: Plan = ANY_PLAN)
     and not for a comparison of row values.
     """
     plus = "" if plan.is_ordered else "+"
-    columns = [(SqliteColumn.by(collection, each, n), each) for n, each in enumerate(order_of(query))]
-    keys = [(f"{plus}{column.sorted}", each.descending) for column, each in columns]
+    columns = [(SqliteColumn.by(collection, key, n), key) for n, key in enumerate(order_of(query))]
+    keys = [(f"{plus}{column.sorted}", key.descending) for column, key in columns]
     order = [f"{key} DESC" if descending else key for key, descending in keys]
     sorted_by = [key.name for key in query.sort if key.name != "id"]
     indexed = {index.field for index in collection.indexes if not index.unique}
@@ -347,24 +345,24 @@ def _beyond(keys: list[tuple[str, bool]], query: Query) -> Iterator[tuple[int, s
 
 def _exact_filters(collection: Collection, query: Query) -> Iterator[Filter]:
     """The filters that have the same result although SQLite compares numbers as doubles."""
-    for each in query.filters:
-        if each.join:
-            inner = SqliteColumn.exact(each.join.collection, each.join.query)
-            yield each._replace(join=replace(each.join, filters=inner.filters))
+    for filter in query.filters:
+        if filter.join:
+            inner = SqliteColumn.exact(filter.join.collection, filter.join.query)
+            yield filter._replace(join=replace(filter.join, filters=inner.filters))
             continue
-        values = each.value if isinstance(each.value, tuple) else (each.value,)
+        values = filter.value if isinstance(filter.value, tuple) else (filter.value,)
         numbers = [value for value in values if not isinstance(value, Decimal) or _nearest(value) == value]
-        if collection.field(each.field).kind is not Kind.NUMBER or len(numbers) == len(values):
-            yield each
-        elif each.op in (Op.EQ, Op.IN):
-            yield each._replace(op=Op.IN, value=tuple(numbers))
-        elif each.op is Op.NE:  # which every item satisfies
-            yield each._replace(field="id", value="")
+        if collection.field(filter.field).kind is not Kind.NUMBER or len(numbers) == len(values):
+            yield filter
+        elif filter.op in (Op.EQ, Op.IN):
+            yield filter._replace(op=Op.IN, value=tuple(numbers))
+        elif filter.op is Op.NE:  # which every item satisfies
+            yield filter._replace(field="id", value="")
         else:
-            number = Decimal(str(each.value))
+            number = Decimal(str(filter.value))
             nearest = _nearest(number)
-            op = (_IF_BELOW if nearest < number else _IF_ABOVE)[each.op]
-            yield each._replace(op=op, value=nearest if nearest.is_finite() else number)
+            op = (_IF_BELOW if nearest < number else _IF_ABOVE)[filter.op]
+            yield filter._replace(op=op, value=nearest if nearest.is_finite() else number)
 
 
 def _nearest(number: Decimal) -> Decimal:
@@ -406,16 +404,16 @@ def is_inside(search: str, body: str) -> bool:
     """Whether a text without case is in one of the texts inside a JSON value (the SQL function `is_inside`)."""
     if "\\" not in body and search not in body.casefold():  # most have no escapes: they are not parsed
         return False
-    left = [json.loads(body)]  # not by orjson, which refuses what a store may have, such as 1e400
-    while left:
-        match left.pop():
+    values = [json.loads(body)]  # not by orjson, which refuses what a store may have, such as 1e400
+    while values:
+        match values.pop():
             case str(text):
                 if search in text.casefold():
                     return True
             case dict(members):
-                left += members.values()
+                values += members.values()
             case list(elements):
-                left += elements
+                values += elements
     return False
 
 

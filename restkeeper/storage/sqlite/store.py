@@ -133,18 +133,18 @@ class SqliteStore(Store):
             raise StoreUnavailable("the store was opened before this process was forked: open it in each process")
         if not self._creates and not size_of(self._path):  # before the lock file, which would be a new file
             raise StoreGone("the store's file is missing") from FileNotFoundError(f"{self._path}: is missing")
-        with translated(f"the store {self._path!r} cannot be opened", self._path), ExitStack() as made:
-            lock = None if self._in_memory else made.enter_context(closing(LockFile(self._path)))
+        with translated(f"the store {self._path!r} cannot be opened", self._path), ExitStack() as stack:
+            lock = None if self._in_memory else stack.enter_context(closing(LockFile(self._path)))
             file = opened_file(self._path, lock) if lock else None
             if file:
-                made.callback(file.close)
+                stack.callback(file.close)
             if self._creates and not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
                     create_store(self._path)
             connect, connection = self._first_connection(alone)
-            made.enter_context(closing(connection))
-            if self.first:
-                self.first.backup(connection)
+            stack.enter_context(closing(connection))
+            if self.initial_content:
+                self.initial_content.backup(connection)
             else:
                 with lock.exclusive() if lock and is_breaking(version_of(connection)) else nullcontext():
                     migrate(connection, list(self._collections.values()), indexed=indexed)
@@ -154,7 +154,7 @@ class SqliteStore(Store):
             if lock:
                 file = file or StoreFile(self._path, lock)
                 file.has_log = mode == "wal"
-            made.pop_all()
+            stack.pop_all()
         writer = Writer(connection, lock, file, self._log_limit, self._collections, self._clock)
         return _Opened(writer, connect, lock, file)
 
@@ -250,15 +250,15 @@ class SqliteStore(Store):
         connection = self._writer.connection
 
         def convert(transaction: Transaction) -> None:
-            left = self._left(stored_states(connection), collections)
-            if not left:
+            unconverted = self._left(stored_states(connection), collections)
+            if not unconverted:
                 return  # another program was first
-            full = [name for name in left if transaction.unconverted(name, "", 1)]
+            full = [name for name in unconverted if transaction.unconverted(name, "", 1)]
             if keeps and full and not self._in_memory:  # what nobody changes before the conversion
-                self.backup(Path(f"{self._path}.{full[0]}-{left[full[0]]}"), replace=True)
+                self.backup(Path(f"{self._path}.{full[0]}-{unconverted[full[0]]}"), replace=True)
             work(transaction)
-            for name, former in left.items():
-                transaction.set_revision(name, former, self._collections[name].revision, now)
+            for name, revision in unconverted.items():
+                transaction.set_revision(name, revision, self._collections[name].revision, now)
 
         stored = self.stored()
         if any(stored[name].items for name in self._left(stored, collections)):
@@ -288,7 +288,7 @@ class SqliteStore(Store):
 
     def tidy(self, *gone: str) -> list[str]:
         writer, dropped = self._writer, list[str]()
-        collections = [Collection(each, {}) for each in gone] or [*self._collections.values()]
+        collections = [Collection(name, {}) for name in gone] or [*self._collections.values()]
         while name := writer.write(lambda _: drop_undeclared(writer.connection, collections)):
             dropped.append(name)  # one in each transaction: others write meanwhile
         return dropped
@@ -337,8 +337,8 @@ class SqliteStore(Store):
             file.check()
             if damage := lock.note:
                 raise StoreDamaged(f"the store is damaged: {damage}")
-        known = self.epoch
-        if self._read(_checked_epoch) != known:
+        epoch = self.epoch
+        if self._read(_checked_epoch) != epoch:
             raise StoreUnavailable("the file has another store than the one that was opened")
         self._require_space()
 

@@ -78,7 +78,7 @@ class StoreUnavailable(StoreError):
 class RevisionDiffers(StoreUnavailable):
     """The items of a collection are of another revision than the one of this program: see `interface.Collection`."""
 
-    def __init__(self, collection: str, own: int, revision: int | None = None) -> None:
+    def __init__(self, collection: str, program_revision: int, revision: int | None = None) -> None:
         stored, remedy = f"the items of {collection} have revision {revision}", "update this program"
         if revision is None:
             stored, remedy = f"the items of {collection} have another revision", "see `/readyz`"
@@ -86,9 +86,9 @@ class RevisionDiffers(StoreUnavailable):
             stored, remedy = f"the items of {collection} are being converted", "wait, or repeat `restkeeper migrate`"
         elif revision == GONE:
             stored = f"{collection} has another name now, or is being deleted"
-        elif revision < own:
+        elif revision < program_revision:
             remedy = "run `restkeeper migrate`"
-        has = "" if revision == GONE else f", this program has revision {own}"
+        has = "" if revision == GONE else f", this program has revision {program_revision}"
         super().__init__(f"{stored}{has}: {remedy}")
 
 

@@ -5,16 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
-from restkeeper.storage.interface import (
-    GONE,
-    Collection,
-    Found,
-    Key,
-    Record,
-    StoredResponse,
-    StoredSchema,
-    StoredState,
-)
+from restkeeper.storage.interface import GONE, Collection, Found, Key, Record, StoredResponse, StoredSchema, StoredState
 from restkeeper.storage.sql import Database, change_token, require_revision
 
 NOT_FOUND = "there is no such item"
@@ -107,8 +98,8 @@ def is_registered(database: Database, collection: Collection) -> bool:
     """Whether the schema of a collection is registered, if it has one."""
     if collection.schema is None:
         return True
-    wanted = {"collection": collection.name, "fingerprint": collection.schema.fingerprint}
-    return bool(database.rows(_IS_REGISTERED, wanted))
+    values = {"collection": collection.name, "fingerprint": collection.schema.fingerprint}
+    return bool(database.rows(_IS_REGISTERED, values))
 
 
 def register(database: Database, collection: Collection) -> None:
@@ -127,8 +118,8 @@ def register(database: Database, collection: Collection) -> None:
     for schema in reversed(read_schemas(database, collection.name)):  # what the newest does not fit is the cause
         if not (conflict := collection.conflict(schema, False)):
             continue
-        wanted = {"collection": collection.name, "fingerprint": schema.fingerprint, "revision": schema.revision}
-        ((has_items, in_items, in_events),) = database.rows(_USE, wanted)
+        values = {"collection": collection.name, "fingerprint": schema.fingerprint, "revision": schema.revision}
+        ((has_items, in_items, in_events),) = database.rows(_USE, values)
         if in_items or in_events or (has_items and (conflict := collection.conflict(schema, True))):
             raise StoreUnavailable(conflict)
         if schema.revision == collection.revision and not has_items:
@@ -177,16 +168,16 @@ def look_up(database: Database, keys: Sequence[Key]) -> list[Found]:
             parameters[f"collection{n}"], parameters[f"key{n}"] = key
         else:
             parameters[f"key{n}"] = key
-    found: list[Found] = [None] * len(keys)
+    results: list[Found] = [None] * len(keys)
     for number, stored_at, *row in database.rows(_statement(tuple(map(type, keys))), parameters):
         key = keys[number]
         if isinstance(key, tuple):
-            found[number] = Record._make(row)
+            results[number] = Record._make(row)
         elif isinstance(key, bytes):
-            found[number] = StoredResponse(stored_at, row[4])
+            results[number] = StoredResponse(stored_at, row[4])
         else:
-            found[number] = change_token(row[0], row[1])
-    return found
+            results[number] = change_token(row[0], row[1])
+    return results
 
 
 @lru_cache(maxsize=16)  # of an item, a response and a change token, two at most

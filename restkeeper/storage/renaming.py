@@ -17,7 +17,7 @@ UPDATE counters SET
     changes = changes + 1 + (SELECT CAST(coalesce(sum(changes), 0) AS bigint) FROM counters WHERE collection = :new)
 WHERE collection = :old""",
     "DELETE FROM counters WHERE collection = :new",
-    *(f"UPDATE {each} SET collection = :new WHERE collection = :old" for each in ("items", "counters", "schemas")),  # noqa: S608 - constants
+    *(f"UPDATE {table} SET collection = :new WHERE collection = :old" for table in ("items", "counters", "schemas")),  # noqa: S608 - constants
     "INSERT INTO counters (collection, revision) VALUES (:old, :gone)",
     """\
 UPDATE events SET
@@ -101,15 +101,15 @@ class Renaming:
 
         An event leaves its position, so that cursors stay valid. With the last one all else is deleted.
         """
-        wanted = {"collection": collection, "limit": limit}
-        if deleted := len(self._database.rows(_FORGET_ITEMS, wanted)):
+        values = {"collection": collection, "limit": limit}
+        if deleted := len(self._database.rows(_FORGET_ITEMS, values)):
             self._database.change(_UNCOUNT, {"collection": collection, "deleted": deleted})
             return deleted
-        if positions := [position for (position,) in self._database.rows(_SOME_EVENTS, wanted)]:
+        if positions := [position for (position,) in self._database.rows(_SOME_EVENTS, values)]:
             within = {"collection": collection, "first": positions[0], "last": positions[-1]}
             for statement in _FORGET_EVENTS:
                 self._database.change(statement, within)
             return len(positions)
         for statement in _FORGET_REST:
-            self._database.change(statement, wanted)
+            self._database.change(statement, values)
         return 0

@@ -65,8 +65,8 @@ class Shares:
         if self._has_room(name):
             self._used[name] += 1
             return None
-        own = sum(each.name == name for each in self._waiting)
-        if len(self._waiting) >= WAITING or own >= WAITING_OF_CALLER:
+        waiting_of_caller = sum(waiter.name == name for waiter in self._waiting)
+        if len(self._waiting) >= WAITING or waiting_of_caller >= WAITING_OF_CALLER:
             raise StoreUnavailable(f"{len(self._waiting)} requests already wait for {self._what}")
         waiter = _Waiter(name, threading.Event())
         self._waiting.append(waiter)
@@ -93,8 +93,8 @@ class Shares:
         self._used[name] -= 1
         if not self._used[name]:
             del self._used[name]
-        able = (each for each in self._waiting if self._has_room(each.name))
-        if waiter := min(able, key=lambda each: self._used[each.name], default=None):
+        able = (waiter for waiter in self._waiting if self._has_room(waiter.name))
+        if waiter := min(able, key=lambda waiter: self._used[waiter.name], default=None):
             self._waiting.remove(waiter)
             self._used[waiter.name] += 1
             waiter.woken.set()

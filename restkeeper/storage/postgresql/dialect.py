@@ -54,7 +54,7 @@ def cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return clean(value)
-    return [_clean(each) for each in value] if isinstance(value, list) else value
+    return [_clean(element) for element in value] if isinstance(value, list) else value
 
 
 def fields_of(body: bytes | str) -> tuple[str, str | None]:
@@ -70,7 +70,7 @@ def fields_of(body: bytes | str) -> tuple[str, str | None]:
     for name, value in item.items():
         if (other := _folded(value)) != value:
             folded[name] = other
-        is_mixed = isinstance(value, list) and any(type(each) is not str for each in value)
+        is_mixed = isinstance(value, list) and any(type(element) is not str for element in value)
         if not (value is None or isinstance(value, dict) or is_mixed):
             values[name] = value
     return orjson.dumps(values).decode(), orjson.dumps(folded).decode() if folded else None
@@ -80,5 +80,5 @@ def _folded(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.casefold()
     if isinstance(value, list):
-        return [_folded(each) for each in value]
-    return {name: _folded(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [_folded(element) for element in value]
+    return {name: _folded(member) for name, member in value.items()} if isinstance(value, dict) else value

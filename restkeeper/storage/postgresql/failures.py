@@ -58,7 +58,7 @@ def store_error(error: psycopg.Error) -> StoreUnavailable:
     if code in _CONTENDED:
         log_rarely(code, "a change is repeated, as the database ended it: %s", first_line(error))
         return _CONTENDED[code](_CAUSES[code])
-    is_full = code == "53100" or (code == "58030" and any(each in str(error) for each in _FULL))
+    is_full = code == "53100" or (code == "58030" and any(message in str(error) for message in _FULL))
     if cause_of(error) is None:
         status = 507 if is_full else 503
         log_rarely("outage" if is_away else code, "requests get %d: %s", status, first_line(error))

@@ -119,14 +119,14 @@ def sequence_all(session: Session, limit: int = NUMBERED) -> None:
 def find_events(session: Session, after: str, filter: EventFilter, limit: int) -> Events:
     """See `deliveries.events_of`."""
     position, _ = parse_id(after)
-    wanted = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
-    wanted |= parameters_of(session, filter)
-    rows = session.rows(_SELECT, wanted)
+    values = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
+    values |= parameters_of(session, filter)
+    rows = session.rows(_SELECT, values)
     if rows[0][0]:
         sequence_all(session)
-        rows = session.rows(_SELECT, wanted)
+        rows = session.rows(_SELECT, values)
     _, *bounds = rows[0][:5]
-    found = [row[7:-1] for row in rows if row[7] is not None]
-    if found and (len(found) == limit or rows[-1][-1] > PAGE_BYTES):
-        return events_of(bounds, after, found)
-    return events_of(bounds, after, found, *rows[0][5:7])
+    events = [row[7:-1] for row in rows if row[7] is not None]
+    if events and (len(events) == limit or rows[-1][-1] > PAGE_BYTES):
+        return events_of(bounds, after, events)
+    return events_of(bounds, after, events, *rows[0][5:7])

@@ -278,9 +278,9 @@ class PostgresTransaction(Transaction):
     def _store_counters(self) -> None:
         """Store what was counted, in the order of the collections, in which all transactions lock their rows."""
         for collection, counted in sorted(self._counted.items()):
-            own = self._collections[collection].revision
-            refusal = RevisionDiffers(collection, own)
-            self._database.queue(_STORE_COUNTERS, (*counted, collection, own), refusal=refusal)
+            revision = self._collections[collection].revision
+            refusal = RevisionDiffers(collection, revision)
+            self._database.queue(_STORE_COUNTERS, (*counted, collection, revision), refusal=refusal)
         self._counted.clear()
 
 

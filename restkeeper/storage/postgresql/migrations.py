@@ -191,7 +191,8 @@ def migrate(session: Session, collections: Sequence[Collection], clock: Clock, *
                 stack.enter_context(holding(session, USES, clock, limits.MIGRATION_SECONDS, busy))
             migrate_alone(session, collections, clock)
     elif not all(
-        session.fetch(_COUNTERS, (each.name,)) == [(SHARDS,)] and is_registered(session, each) for each in collections
+        session.fetch(_COUNTERS, (collection.name,)) == [(SHARDS,)] and is_registered(session, collection)
+        for collection in collections
     ):
         migrate_alone(session, collections, clock)
     require_usable(session, len(MIGRATIONS))
@@ -219,7 +220,12 @@ def _complete(session: Session, collections: Sequence[Collection]) -> None:
 
 def drop_undeclared(session: Session, collections: Iterable[Collection], clock: Clock) -> list[str]:
     """Drop the indexes of these collections that they do not declare; return their names."""
-    names = [name for each in collections for name in present_indexes(session, each) if name not in indexes_of(each)]
+    names = [
+        name
+        for collection in collections
+        for name in present_indexes(session, collection)
+        if name not in indexes_of(collection)
+    ]
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for name in names:
             log.info("deletes the index %s; this waits for all transactions (see pg_stat_activity)", name)
@@ -243,8 +249,8 @@ def is_empty(session: Session) -> bool:
 
 def _migration_of(session: Session) -> int:
     """The number of migrations that the store has; 0 in an empty database, and while a tool restores it."""
-    found = [] if is_empty(session) else session.fetch("SELECT migration FROM store")
-    return int(found[0][0]) if found else 0
+    rows = [] if is_empty(session) else session.fetch("SELECT migration FROM store")
+    return int(rows[0][0]) if rows else 0
 
 
 def run_missing(session: Session) -> None:
@@ -267,20 +273,20 @@ def run_missing(session: Session) -> None:
 def _build_indexes(session: Session, collections: Iterable[Collection], clock: Clock) -> None:
     """Build what is missing, and again what was interrupted."""
     missing = [
-        (each, name, statement)
-        for each in collections
-        for present in [present_indexes(session, each)]
-        for name, statement in indexes_of(each).items()
+        (collection, name, statement)
+        for collection in collections
+        for present in [present_indexes(session, collection)]
+        for name, statement in indexes_of(collection).items()
         if not present.get(name)
     ]
     if not missing:
         return
     with holding(session, BUILDS, clock), waiting_for_any_time(session):
         for collection, name, statement in missing:
-            found = session.fetch(_IS_VALID, (f'"{name}"',))
-            if found == [(True,)]:
+            states = session.fetch(_IS_VALID, (f'"{name}"',))
+            if states == [(True,)]:
                 continue  # another program has built it meanwhile
-            if found:
+            if states:
                 session.apply(f'DROP INDEX CONCURRENTLY IF EXISTS "{name}"')
             log.info("builds the index %s; this waits for others (see pg_stat_progress_create_index)", name)
             try:
@@ -303,10 +309,10 @@ def index_prefix(collection: Collection) -> str:
 def indexes_of(collection: Collection) -> dict[str, str]:
     """The declared indexes: name to CREATE statement. A name has a digest of the definition, so it never changes."""
     of_collection = f"collection = {literal(collection.name)}"
-    found = [_index(collection, index) for index in collection.indexes]
+    definitions = [_index(collection, index) for index in collection.indexes]
     if collection.has_owner_index:
-        found.append(("owner", False, f"(owner, id) WHERE {of_collection}"))
-    return dict(_named(collection, *each) for each in found)
+        definitions.append(("owner", False, f"(owner, id) WHERE {of_collection}"))
+    return dict(_named(collection, *definition) for definition in definitions)
 
 
 def unique_fields(collection: Collection) -> dict[str, tuple[str, ...]]:

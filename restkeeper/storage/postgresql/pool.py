@@ -162,7 +162,7 @@ def conninfo_of(url: str) -> str:
     Raises StoreUnavailable if libpq does not understand it.
     """
     try:
-        given = conninfo_to_dict(url)
+        settings = conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # whose text can have the password
         raise StoreUnavailable("the URL has a parameter that does not exist, or a part that is not escaped") from None
-    return make_conninfo(url, **{**_DEFAULTS, **given, "client_encoding": "utf8"})
+    return make_conninfo(url, **{**_DEFAULTS, **settings, "client_encoding": "utf8"})

@@ -124,7 +124,7 @@ class Session(psycopg.Connection[Row]):
         self._queue, self._names, self._numbers = [], {}, count()
         self._reused = self.cursor(binary=True)
         seconds = (limits.ANSWER_SECONDS, limits.LOCK_SECONDS, limits.IDLE_SECONDS, limits.TRANSACTION_SECONDS)
-        self.fetch(_SET_LIMITS, [f"{each * 1000:.0f}" for each in seconds])
+        self.fetch(_SET_LIMITS, [f"{limit * 1000:.0f}" for limit in seconds])
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """See `psycopg.Connection.wait`: all that is sent and received comes through here.
@@ -186,11 +186,11 @@ class Session(psycopg.Connection[Row]):
         if bounded or query.joins:
             query, plan = self._plan(collection, query, bounded=bounded)
         statement, values = select_page(collection, query, plan)
-        found = self.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
-        epoch, changes, items, revision, *_ = found[0]
+        rows = self.fetch(statement, {**values, "most_bytes": sys.maxsize if max_bytes is None else max_bytes})
+        epoch, changes, items, revision, *_ = rows[0]
         require_revision(collection, revision)
         total = None if query.narrows else items or 0
-        page = page_of((row[4:] for row in found if row[4] is not None), query, max_bytes, PostgresColumn)
+        page = page_of((row[4:] for row in rows if row[4] is not None), query, max_bytes, PostgresColumn)
         return page._replace(change_token=change_token(epoch, changes), total=total)
 
     def _plan(self, collection: Collection, query: Query, *, bounded: bool = True) -> tuple[Query, Plan]:
@@ -299,8 +299,8 @@ class Session(psycopg.Connection[Row]):
         adapted = []
         for statement in statements:  # with the types of its parameters, the values of these, and their formats
             sql, names = _numbered(_required(statement.sql) if statement.refusal else statement.sql)
-            given, adapter = statement.parameters or (), Transformer(self)
-            parameters = [given[name] for name in names] if isinstance(given, Mapping) else given
+            parameters, adapter = statement.parameters or (), Transformer(self)
+            parameters = [parameters[name] for name in names] if isinstance(parameters, Mapping) else parameters
             values = adapter.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
             adapted.append((statement, (sql, adapter.types or ()), values, adapter.formats))
         sent: list[tuple[Statement, _Key | None]] = []  # with what is prepared
@@ -391,10 +391,10 @@ def _numbered(statement: str) -> tuple[bytes, list[str]]:
     """A statement as libpq understands it, with $1 for the first parameter, and the names of named ones in order."""
     names: list[str] = []
 
-    def number(found: re.Match[str]) -> str:
-        if found[0] == "%%":
+    def number(match: re.Match[str]) -> str:
+        if match[0] == "%%":
             return "%"
-        names.append(found[1])
+        names.append(match[1])
         return f"${len(names)}"
 
     return re.sub(r"%%|%\((\w+)\)s|%s", number, statement).encode(), names

@@ -66,7 +66,7 @@ HAVING sum(items) > 0
 ORDER BY collection"""
 
 # The columns that only PostgreSQL has, after the others, and their values in a row that is copied.
-_OWN: dict[str, tuple[Sequence[str], Callable[[Row], Row]]] = {
+_MORE: dict[str, tuple[Sequence[str], Callable[[Row], Row]]] = {
     "counters": (("shard",), lambda row: (0,)),
     "items": (("fields", "folded"), lambda row: fields_of(row[6])),
 }
@@ -90,7 +90,9 @@ class PostgresStore(Store):
         self._creates = options.creates
         self._clock = options.clock
         self._unique = {
-            name: field for each in self._collections.values() for name, field in unique_fields(each).items()
+            name: fields
+            for collection in self._collections.values()
+            for name, fields in unique_fields(collection).items()
         }
         self._opening = Opening(options.clock, creates=options.creates, pause=limits.REOPEN_SECONDS)
         self._changes = 0  # since events were numbered
@@ -149,8 +151,8 @@ class PostgresStore(Store):
         deadline = (now + limits.ANSWER_SECONDS if deadline is None else deadline) if wait else now
         with self._parts.session(deadline=deadline) as session:
             session.begin()
-            if (left := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
-                session.queue(_LIMIT_WAITS, (str(max(1, round(left * 1000))),))
+            if (remaining := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
+                session.queue(_LIMIT_WAITS, (str(max(1, round(remaining * 1000))),))
             transaction = PostgresTransaction(session, self._collections, self._unique, plan)
             is_ending = False
             try:
@@ -178,17 +180,17 @@ class PostgresStore(Store):
         with _connected(self._url, is_unlimited=True) as session, holding(session, CONVERTS, self._clock):
             share(session)
             session.apply("SET idle_in_transaction_session_timeout = 0")  # some steps take long
-            if not (left := self._left(self.stored(), collections)):
+            if not (unconverted := self._left(self.stored(), collections)):
                 return  # another program was first
 
             def negate(transaction: Transaction) -> None:
-                for name, former in left.items():
-                    if former > 0:
-                        transaction.set_revision(name, former, -former, now)
+                for name, revision in unconverted.items():
+                    if revision > 0:
+                        transaction.set_revision(name, revision, -revision, now)
 
             def restore(transaction: Transaction) -> None:
-                for name, former in left.items():
-                    transaction.set_revision(name, -abs(former), abs(former), now)
+                for name, revision in unconverted.items():
+                    transaction.set_revision(name, -abs(revision), abs(revision), now)
 
             self.write(negate)
             self.last_event()  # nobody adds events of these collections: all of them have positions
@@ -196,8 +198,8 @@ class PostgresStore(Store):
             try:
                 transaction = PostgresTransaction(session, self._collections, self._unique)
                 work(transaction)
-                for name, former in left.items():
-                    transaction.set_revision(name, -abs(former), self._collections[name].revision, now)
+                for name, revision in unconverted.items():
+                    transaction.set_revision(name, -abs(revision), self._collections[name].revision, now)
                 transaction.finish()
             except BaseException as error:
                 session.undo()
@@ -219,7 +221,7 @@ class PostgresStore(Store):
                 session.undo()
 
     def tidy(self, *gone: str) -> list[str]:
-        collections = [Collection(each, {}) for each in gone] or self._collections.values()
+        collections = [Collection(name, {}) for name in gone] or self._collections.values()
         with _connected(self._url, is_unlimited=True) as session:
             return drop_undeclared(session, collections, self._clock)
 
@@ -278,12 +280,13 @@ class PostgresCopy(Copy):
             yield from cursor.execute(table.query)
 
     def drop_indexes(self, *collections: str) -> None:
-        for name in (name for each in collections for name in present_indexes(self.database, Collection(each, {}))):
-            self.database.apply(f'DROP INDEX "{name}"')
+        for collection in collections:
+            for index in present_indexes(self.database, Collection(collection, {})):
+                self.database.apply(f'DROP INDEX "{index}"')
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
-        own, values = _OWN.get(table.name, ((), lambda row: ()))
-        columns = ", ".join((*table.columns, *own))
+        more_columns, values = _MORE.get(table.name, ((), lambda row: ()))
+        columns = ", ".join((*table.columns, *more_columns))
         with self.database.cursor() as cursor, cursor.copy(f"COPY {table.name} ({columns}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((*row, *values(row)))

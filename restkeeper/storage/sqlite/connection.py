@@ -115,7 +115,7 @@ class SqliteConnection(sqlite3.Connection):
         plan = plan_of(self, collection, query, items, bounded=True)
         (statement, *_), values = select_page(collection, query, plan)
         steps = self.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
-        return [step for *_, step in steps if any(each in step for each in ("items", " other ", "ORDER BY"))]
+        return [step for *_, step in steps if any(name in step for name in ("items", " other ", "ORDER BY"))]
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
         self.rows(statement, parameters)

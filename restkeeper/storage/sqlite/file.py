@@ -382,12 +382,12 @@ def find_damage(path: str, seconds: float = CHECK_SECONDS, now: Callable[[], flo
 def damage_of(connection: sqlite3.Connection) -> str | None:
     """The first damage that SQLite finds, in one line; empty without damage, None if it was not found out."""
     try:
-        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_BUSY, *MAY_BE_FULL):
             return None
-        found = error
-    return "" if found == "ok" else " ".join(str(found).split())
+        result = error
+    return "" if result == "ok" else " ".join(str(result).split())
 
 
 def create_private(path: str) -> None:

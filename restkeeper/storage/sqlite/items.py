@@ -35,13 +35,7 @@ from restkeeper.storage.interface import (
     parse_id,
 )
 from restkeeper.storage.records import NOT_FOUND
-from restkeeper.storage.sqlite.connection import (
-    DIALECT,
-    EPOCH,
-    SqliteConnection,
-    interrupt_after,
-    snapshot,
-)
+from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, SqliteConnection, interrupt_after, snapshot
 from restkeeper.storage.sqlite.migrations import fields_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
@@ -174,7 +168,7 @@ class SqliteTransaction(Transaction):
         # One statement for all: each use of one opens all indexes of all items.
         insert, values, row = DIALECT[INSERT].partition("VALUES ")
         names = re.findall(r":(\w+)", row)
-        rows = [[values[name] for name in names] for values in (values_of(collection, each) for each in records)]
+        rows = [[values[name] for name in names] for values in (values_of(collection, record) for record in records)]
         marks = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))
         try:
             self._database.execute(f"{insert}{values}{marks}", [*chain(*rows)])
@@ -195,15 +189,15 @@ class SqliteTransaction(Transaction):
             self._touch(item["collection"], adds)
 
     def set_aside(self, collection: str) -> str:
-        wanted = {"collection": collection, "aside": f"{collection}!", "most": SET_ASIDE_TOGETHER}
-        while self._database.execute(_SET_ASIDE, wanted).rowcount:
+        values = {"collection": collection, "aside": f"{collection}!", "most": SET_ASIDE_TOGETHER}
+        while self._database.execute(_SET_ASIDE, values).rowcount:
             pass
-        return str(wanted["aside"])
+        return str(values["aside"])
 
     def _touch(self, collection: str, adds: int) -> None:
-        own = self._collections[collection].revision
-        if not self._database.execute(_TOUCH, (adds, collection, own)).rowcount:
-            raise self._failed(RevisionDiffers(collection, own, self.revision(collection)))
+        revision = self._collections[collection].revision
+        if not self._database.execute(_TOUCH, (adds, collection, revision)).rowcount:
+            raise self._failed(RevisionDiffers(collection, revision, self.revision(collection)))
 
 
 def find_events(connection: SqliteConnection, after: str, filter: EventFilter, limit: int) -> Events:
@@ -215,8 +209,8 @@ def find_events(connection: SqliteConnection, after: str, filter: EventFilter, l
         start = position if after else oldest - 1
         end = min(start + MOST_EXAMINED, newest)
         rows, size = [], 0
-        wanted = {**parameters_of(connection, filter), "after": start, "until": end, "limit": limit}
-        for row in connection.select(_SELECT_EVENTS, wanted):
+        values = {**parameters_of(connection, filter), "after": start, "until": end, "limit": limit}
+        for row in connection.select(_SELECT_EVENTS, values):
             rows.append(row)
             size += len(row[4]) + len(row[7] or b"")
             if len(rows) == limit or size > PAGE_BYTES:

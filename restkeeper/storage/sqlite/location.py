@@ -55,7 +55,7 @@ class SqliteCopy(Copy):
         yield from self.database.execute(table.query)
 
     def drop_indexes(self, *collections: str) -> None:
-        while drop_undeclared(self.database, [Collection(each, {}) for each in collections]):
+        while drop_undeclared(self.database, [Collection(name, {}) for name in collections]):
             pass
 
     def add(self, table: Table, rows: Iterable[Row]) -> None:
@@ -175,9 +175,9 @@ class SqliteFile:
                     new.execute("PRAGMA synchronous = OFF")
                     new.execute("BEGIN")
                     run_missing(new)
-                    made = SqliteCopy(new)
-                    made.file = copy
-                    yield made
+                    database_copy = SqliteCopy(new)
+                    database_copy.file = copy
+                    yield database_copy
                 copy.rename(target)
                 sync(target.parent)
             finally:

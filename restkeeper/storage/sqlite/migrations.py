@@ -37,7 +37,8 @@ def migrate(connection: SqliteConnection, collections: Sequence[Collection] = ()
     if version_of(connection) >= len(MIGRATIONS):
         require_usable(connection, len(MIGRATIONS))
         if all(
-            is_registered(connection, each) and not any(_missing(connection, each, indexed)) for each in collections
+            is_registered(connection, collection) and not any(_missing(connection, collection, indexed))
+            for collection in collections
         ):
             return  # without the write lock, which an import can hold for long
     connection.execute("BEGIN IMMEDIATE")

@@ -182,12 +182,12 @@ class Writer:
 
     def _wake_first(self) -> None:
         """Let the work lock next whose turn is next."""
-        if first := self._queue.first():
-            first.woken.set()
+        if work := self._queue.first():
+            work.woken.set()
 
-    def _commit_until(self, own: "_Work") -> None:
+    def _commit_until(self, work: "_Work") -> None:
         """Commit works in the order of the queue until this one is done, or its deadline has passed."""
-        while not own.done:
+        while not work.done:
             if self._was_long:
                 # Other requests of this process continue, and then other processes write: SQLite has no queue, and one
                 # that starts the next transaction at once would never let them start.
@@ -196,10 +196,10 @@ class Writer:
                 while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
                     self._clock.sleep(RETRY_SECONDS)
             try:
-                epoch = self._begin(own.deadline)
+                epoch = self._begin(work.deadline)
             except StoreUnavailable as error:
-                self._queue.remove(own.caller, own)
-                own.finish(error)
+                self._queue.remove(work.caller, work)
+                work.finish(error)
                 return
             start = self._clock.monotonic()
             self._commit(self._take(), epoch)

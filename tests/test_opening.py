@@ -9,8 +9,7 @@ from threading import Event
 
 import pytest
 
-from restkeeper.storage import base, locate
-from restkeeper.storage.base import Opening
+from restkeeper.storage import locate, opening
 from restkeeper.storage.errors import (
     RevisionDiffers,
     SearchTooLong,
@@ -22,6 +21,7 @@ from restkeeper.storage.errors import (
     StoreUnopened,
 )
 from restkeeper.storage.interface import Collection
+from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.clock import SetClock
 from tests.waiting import SECONDS
@@ -32,7 +32,7 @@ class Store:
 
     def __init__(self, *, creates: bool = False, pause: float = 0.0) -> None:
         self.clock = SetClock()
-        self.opening = Opening(self.clock, creates=creates, pause=pause)
+        self.opening = OpenGate(self.clock, creates=creates, pause=pause)
         self.attempts = 0
         self.seconds = 0.0
         self.failure: StoreError | OSError | None = StoreUnavailable("locked")
@@ -88,14 +88,14 @@ def test_uses_do_not_wait_behind_an_attempt_that_follows_a_failure() -> None:
 
 
 def test_uses_wait_for_the_first_attempt_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(opening, "WAIT_SECONDS", 0.01)
     store, under_way, end = Store(), Event(), Event()
     store.failure, store.works = None, lambda: (under_way.set(), end.wait(SECONDS))
     with ThreadPoolExecutor(1) as pool:
         trying = pool.submit(store.open)
         assert under_way.wait(SECONDS)
         assert store.fails().detail == "the store is still being opened"
-        monkeypatch.setattr(base, "WAIT_SECONDS", 2 * SECONDS)
+        monkeypatch.setattr(opening, "WAIT_SECONDS", 2 * SECONDS)
         store.fails()
         end.set()
         trying.result(SECONDS)
@@ -105,12 +105,12 @@ def test_uses_wait_for_the_first_attempt_for_some_time(monkeypatch: pytest.Monke
 def test_a_use_that_waited_too_long_fails_also_if_the_store_is_opened_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """By an error of the store: the failure that it would repeat is gone whenever it looks."""
 
-    class Opened(Opening):
+    class Opened(OpenGate):
         _failure = property(lambda self: None, lambda self, failure: None)  # type: ignore[assignment]
 
-    monkeypatch.setattr(base, "WAIT_SECONDS", 0.01)
-    opening = Opened(SetClock(), creates=True)
-    with opening.lock(), pytest.raises(StoreUnavailable, match="still being opened"), opening.lock():
+    monkeypatch.setattr(opening, "WAIT_SECONDS", 0.01)
+    gate = Opened(SetClock(), creates=True)
+    with gate.lock(), pytest.raises(StoreUnavailable, match="still being opened"), gate.lock():
         pass
 
 

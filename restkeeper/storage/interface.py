@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Any, NamedTuple
 
 Scalar = str | int | Decimal | bool | None
@@ -168,7 +169,7 @@ class Collection:
     schema: StoredSchema | None = None
     conflict: Callable[[StoredSchema, bool], str] = lambda schema, common: ""
 
-    @property
+    @cached_property
     def revision(self) -> int:
         """The revision of the items that this program works with."""
         return self.schema.revision if self.schema else 1

@@ -1,22 +1,12 @@
-"""What stores read in the same way in all databases: items, responses, change tokens, and registered schemas."""
+"""What stores read in the same way in all databases: by keys, change tokens, and registered schemas."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from restkeeper.storage.errors import EpochMissing, RecordNotFound, StoreUnavailable
+from restkeeper.storage.errors import EpochMissing, StoreUnavailable
 from restkeeper.storage.interface import GONE, Collection, Found, Key, Record, StoredResponse, StoredSchema, StoredState
 from restkeeper.storage.sql import Database, change_token, require_revision
-
-NOT_FOUND = "there is no such item"
-
-_READ = """\
-SELECT
-    {item}
-FROM items
-WHERE collection = :collection AND id = :id"""
-_READ_LOCKED = _READ + " {for_change}"
-_READ_LOCKED_NOW = _READ_LOCKED + " NOWAIT"
 
 _STATE = """\
 SELECT
@@ -125,15 +115,6 @@ def register(database: Database, collection: Collection) -> None:
         if schema.revision == collection.revision and not has_items:
             database.change(_UNREGISTER, {"collection": collection.name, "fingerprint": schema.fingerprint})
     database.change(_REGISTER, {"collection": collection.name, **collection.schema._asdict()})
-
-
-def read_item(database: Database, collection: str, id: str, *, lock: bool = False, waits: bool = True) -> Record:
-    """See `base.Store.read`."""
-    statement = _READ if not lock else _READ_LOCKED if waits else _READ_LOCKED_NOW
-    rows = database.rows(statement, {"collection": collection, "id": id})
-    if not rows:
-        raise RecordNotFound(NOT_FOUND)
-    return Record._make(rows[0])
 
 
 def epoch_of(database: Database) -> str:

@@ -117,7 +117,7 @@ class Database(Protocol):
         """The rows of a statement in the database's own words."""
 
     def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> Iterable[Row]:
-        """The rows of parts `of_each`, at least until their records have more bytes."""
+        """The rows of parts `related_rows`, at least until their records have more bytes."""
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
         """The rows of a statement. A list among the parameters is for a part of the dialect."""
@@ -301,10 +301,10 @@ class Column(Joins):
     whether it is in one, and `is_unique` whether it is alone in a unique one. What is `around` it selects it in another
     item.
     `parameter` is how the database writes a parameter, `unindexed` a condition that fits no index, and `one_of` a list
-    of texts. `lowest` are the sort keys of null: below every value of a kind. `of_each` selects what one part of
-    `Related` finds: its number, a value, and the record; `apart` is where its items are found before they are sorted.
-    `sum` is the exact sum of a `number`, and `compared` how it is compared. `as_it_is` ends a query inside another one
-    that is to be executed so.
+    of texts. `lowest` are the sort keys of null: below every value of a kind. `related_rows` selects what one part of
+    `Related` finds: its number, a value, and the record, and `unsorted_items` its items before the sort. `sum` is
+    the exact sum of a `number`, and `compared` how it is compared. `as_it_is` ends a query inside another one that is
+    to be executed so.
     """
 
     field: Field
@@ -318,8 +318,8 @@ class Column(Joins):
     parameter: ClassVar[str]
     unindexed: ClassVar[str]
     one_of: ClassVar[str]
-    of_each: ClassVar[str]
-    apart: ClassVar[str]
+    related_rows: ClassVar[str]
+    unsorted_items: ClassVar[str]
     lowest: ClassVar[Mapping[Kind, str]]
     sum: ClassVar[str] = "sum({})"
     compared: ClassVar[str] = "{}"
@@ -429,7 +429,7 @@ class Column(Joins):
     @property
     @abstractmethod
     def json_value(self) -> str:
-        """A value in `of_each`, which is a JSON text, as the parameter of the filter EQ."""
+        """A value in `related_rows`, which is a JSON text, as the parameter of the filter EQ."""
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:

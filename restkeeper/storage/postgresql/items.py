@@ -10,7 +10,6 @@ from typing import Any
 import psycopg
 
 from restkeeper.clock import TURN_SECONDS
-from restkeeper.storage.base import LockPlan, Transaction, row_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -28,8 +27,8 @@ from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_err
 from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
-from restkeeper.storage.records import NOT_FOUND, read_item
 from restkeeper.storage.sql import BETWEEN_FIELDS
+from restkeeper.storage.transactions import NOT_FOUND, LockPlan, Transaction, read_item, row_of
 
 # The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
 # A connection changes one of them last in a transaction, and locks it briefly; with more connections than rows, some

@@ -39,7 +39,7 @@ HIGHEST = 400  # decimal exponents beyond those of any stored number
 _INFINITY = Decimal("Infinity")
 
 _TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
-_OF_EACH = """\
+_RELATED_ROWS = """\
 SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed
 FROM unnest({values}::text[]) AS each(value)
 CROSS JOIN LATERAL (SELECT * FROM {source} ORDER BY {order} LIMIT {most}) AS found"""
@@ -99,8 +99,8 @@ class PostgresColumn(Column):
     one_of = "= ANY({}::text[])"
     gathered = "ARRAY({})"
     outer_id = "items.id"
-    of_each = _OF_EACH
-    apart = "(SELECT * FROM items WHERE {} OFFSET 0) AS items"
+    related_rows = _RELATED_ROWS
+    unsorted_items = "(SELECT * FROM items WHERE {} OFFSET 0) AS items"
     lowest = {Kind.INTEGER: "'-Infinity'::numeric", Kind.NUMBER: "'-Infinity'::numeric", Kind.BOOLEAN: "-1::numeric"}
 
     @property

@@ -17,11 +17,12 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 import psycopg
 
 from restkeeper.clock import Clock
-from restkeeper.storage.base import SCAN, LockPlan, Opening, Store, Transaction, spool
+from restkeeper.storage.base import SCAN, Store, spool
 from restkeeper.storage.deliveries import newest_id
 from restkeeper.storage.errors import StoreGone, StoreReadOnly, StoreUnavailable
 from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
+from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, fields_of
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, translated
@@ -45,6 +46,7 @@ from restkeeper.storage.postgresql.migrations import (
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
 from restkeeper.storage.sql import MIGRATIONS, Row, is_search, require_usable
+from restkeeper.storage.transactions import LockPlan, Transaction
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -94,7 +96,7 @@ class PostgresStore(Store):
             for collection in self._collections.values()
             for name, fields in unique_fields(collection).items()
         }
-        self._opening = Opening(options.clock, creates=options.creates, pause=limits.REOPEN_SECONDS)
+        self._opening = OpenGate(options.clock, creates=options.creates, pause=limits.REOPEN_SECONDS)
         self._changes = 0  # since events were numbered
 
     def _open(self, alone: bool, indexed: bool) -> Connections:
@@ -139,13 +141,7 @@ class PostgresStore(Store):
             return find(session)
 
     def _write(
-        self,
-        work: Callable[[Transaction], T],
-        plan: LockPlan | None,
-        *,
-        wait: bool,
-        use_reserve: bool,
-        deadline: float | None,
+        self, work: Callable[[Transaction], T], plan: LockPlan | None, deadline: float | None, wait: bool, reserve: bool
     ) -> T:
         now = self._clock.monotonic()
         deadline = (now + limits.ANSWER_SECONDS if deadline is None else deadline) if wait else now

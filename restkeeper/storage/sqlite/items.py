@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.base import INSERT, Transaction, row_of, values_of
 from restkeeper.storage.deliveries import events_of, parameters_of
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -34,9 +33,9 @@ from restkeeper.storage.interface import (
     StoredResponse,
     parse_id,
 )
-from restkeeper.storage.records import NOT_FOUND
 from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, SqliteConnection, interrupt_after, snapshot
 from restkeeper.storage.sqlite.migrations import fields_of
+from restkeeper.storage.transactions import INSERT, NOT_FOUND, Transaction, row_of, values_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 

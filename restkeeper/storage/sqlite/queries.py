@@ -30,7 +30,7 @@ _PAGE_COLUMNS = """\
     CAST(removed AS BLOB),
     owner"""
 
-_OF_EACH = f"""\
+_RELATED_ROWS = f"""\
 SELECT
     {{number}},
     given,
@@ -82,8 +82,8 @@ class SqliteColumn(Column):
     one_of = "IN (SELECT value FROM json_each({}))"
     gathered = "(SELECT json_group_array(value) FROM ({}))"
     outer_id = "+items.id"  # without its affinity, with which no index of an expression fits
-    of_each = _OF_EACH
-    apart = "(SELECT * FROM items WHERE {} LIMIT -1 OFFSET 0) AS items"
+    related_rows = _RELATED_ROWS
+    unsorted_items = "(SELECT * FROM items WHERE {} LIMIT -1 OFFSET 0) AS items"
     lowest = {Kind.INTEGER: "-9e999", Kind.NUMBER: "-9e999", Kind.BOOLEAN: "-1", Kind.JSON: "-9e999"}
     sum = "exact_sum({})"
     compared = "CAST({} AS NUMERIC)"

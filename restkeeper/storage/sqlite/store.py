@@ -18,10 +18,11 @@ from shutil import disk_usage
 from typing import IO, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS
-from restkeeper.storage.base import SCAN, LockPlan, Opening, Store, Transaction, spool
+from restkeeper.storage.base import SCAN, Store, spool
 from restkeeper.storage.errors import EpochMissing, StoreDamaged, StoreFailing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, EventFilter, Events, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
+from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.records import epoch_of, stored_states
 from restkeeper.storage.sql import MIGRATIONS, is_breaking, is_search, require_usable
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
@@ -42,6 +43,7 @@ from restkeeper.storage.sqlite.items import find_events
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, version_of
 from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import LogLimit, Writer
+from restkeeper.storage.transactions import LockPlan, Transaction
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -113,7 +115,7 @@ class SqliteStore(Store):
         self._roomy_until = 0.0  # the disk has enough free space, as it was measured not long ago
         self._refusal = ""  # why the last write failed, if the disk is full or fails
         self._damage = ""  # why a read failed likewise
-        self._opening = Opening(clock, creates=self._creates)
+        self._opening = OpenGate(clock, creates=self._creates)
         _stores.add(self)
         _register_ends()
 
@@ -123,7 +125,7 @@ class SqliteStore(Store):
         SQLite's own state of the file is inherited, too: it would take no locks in this process
         (https://sqlite.org/howtocorrupt.html, section 2.6).
         """
-        self._opening = Opening(self._clock, creates=self._creates)
+        self._opening = OpenGate(self._clock, creates=self._creates)
         if self._opened and not self._in_memory:
             _inherited.setdefault(os.path.realpath(self._path), []).append(self._opened)
             self._opened = None
@@ -223,15 +225,9 @@ class SqliteStore(Store):
             raise failure from error
 
     def _write(
-        self,
-        work: Callable[[Transaction], T],
-        plan: LockPlan | None,
-        *,
-        wait: bool,
-        use_reserve: bool,
-        deadline: float | None,
+        self, work: Callable[[Transaction], T], plan: LockPlan | None, deadline: float | None, wait: bool, reserve: bool
     ) -> T:
-        if not use_reserve and self._clock.monotonic() >= self._roomy_until:
+        if not reserve and self._clock.monotonic() >= self._roomy_until:
             self._require_space()
             self._roomy_until = self._clock.monotonic() + SPACE_SECONDS
         try:

@@ -3,11 +3,10 @@
 Each name is imported when it is first used (PEP 562), so that a server can patch the standard library before.
 """
 
+import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from restkeeper import mistakes
-
+TYPE_CHECKING = False  # true for type checkers; the one of `typing` takes a third of the import of this package
 if TYPE_CHECKING:
     from restkeeper.app import create_app as create_app
     from restkeeper.config import Config as Config
@@ -103,7 +102,7 @@ _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for nam
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if home := _HOME_OF.get(name):
         return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -113,4 +112,15 @@ def __dir__() -> list[str]:
     return [*globals(), *__all__]
 
 
-mistakes.install()
+_show_traceback = sys.excepthook
+
+
+def _show_mistake(kind: type[BaseException], error: BaseException, entries: object) -> None:
+    """Print a mistake as its line wherever it ends the program: `python app.py`, `flask` and `restkeeper`."""
+    if line := import_module("restkeeper.mistakes").mistake_in(error):
+        print(f"restkeeper: {line}", file=sys.stderr)
+    else:
+        _show_traceback(kind, error, error.__traceback__)
+
+
+sys.excepthook = _show_mistake

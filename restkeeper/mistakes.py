@@ -12,7 +12,7 @@ import traceback
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 
 _ENGINE = os.path.join(Path(__file__).parent, "")
 _LIBRARIES = (*(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")), "<")
@@ -106,16 +106,3 @@ def line_of(error: BaseException) -> str:
 def _last_line(error: BaseException) -> str:
     """Such as "NameError: name 'Verson' is not defined. Did you mean: 'Version'?"."""
     return " ".join(list(traceback.TracebackException.from_exception(error).format_exception_only())[-1].split())
-
-
-def install() -> None:
-    """Print a mistake as its line wherever it ends the program: `python app.py`, `flask` and `restkeeper`."""
-    former = sys.excepthook
-
-    def show(kind: type[BaseException], error: BaseException, entries: TracebackType | None) -> None:
-        if line := mistake_in(error):
-            print(f"restkeeper: {line}", file=sys.stderr)
-        else:
-            former(kind, error, entries)
-
-    sys.excepthook = show

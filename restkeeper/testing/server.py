@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,6 @@ from restkeeper import exactjson
 from restkeeper.app import create_app
 from restkeeper.cli.loading import is_file, load_application, python_path
 from restkeeper.config import Config, misspelt_settings
-from restkeeper.features import files
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space, data_of, declared
@@ -106,6 +106,7 @@ class LiveServer(Space):
             if self._resources is not None:
                 self._app = create_app(config, self._resources)
             elif len(self._command) == 1:
+                files = import_module("restkeeper.features.files")  # which imports gevent: other tests need none
                 self._app = files.application_of(create_app, self._folder, files.FileOptions(), config=config)
             else:
                 self._app = load_application(self._folder, lambda create: create(config))

@@ -39,7 +39,7 @@ from restkeeper import (
     read_item,
     shown,
 )
-from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.deliverer import deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.service import service_of
 from tests.callers import ADMIN, ADMIN_KEY, key, pointers

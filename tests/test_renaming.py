@@ -15,7 +15,7 @@ from flask.testing import FlaskClient
 
 from restkeeper.cli import renaming as command
 from restkeeper.config import Config
-from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.deliverer import deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.resources.evolution import Rename
 from restkeeper.resources.resource import Resource

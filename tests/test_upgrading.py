@@ -10,7 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
-from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.deliverer import deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.resources.evolution import Add, Convert, Remove, Rename
 from restkeeper.resources.migration import ConversionRefused

@@ -34,8 +34,7 @@ from restkeeper import (
     Whole,
 )
 from restkeeper.config import Config, ConfigError
-from restkeeper.features.webhooks import deliverer_of
-from restkeeper.features.webhooks.deliverer import Deliverer
+from restkeeper.features.webhooks.deliverer import Deliverer, deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.resources.evolution import Step
 from restkeeper.schemas.fields import JsonObject

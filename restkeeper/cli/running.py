@@ -10,7 +10,7 @@ from flask.cli import with_appcontext
 
 from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
-from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.deliverer import deliverer_of
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreGone, StoreUnavailable

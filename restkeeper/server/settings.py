@@ -94,8 +94,7 @@ from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.limits import shared_tables  # noqa: E402
 from restkeeper.features.limits.counters import CounterTable  # noqa: E402
 from restkeeper.features.openapi.document import document  # noqa: E402
-from restkeeper.features.webhooks import deliverer_of  # noqa: E402
-from restkeeper.features.webhooks.deliverer import keep_delivering  # noqa: E402
+from restkeeper.features.webhooks.deliverer import deliverer_of, keep_delivering  # noqa: E402
 from restkeeper.net import is_loopback  # noqa: E402
 from restkeeper.server.worker import NO_PRELOAD, Worker  # noqa: E402
 from restkeeper.service import Service, locate_store, service_of, started_stores  # noqa: E402

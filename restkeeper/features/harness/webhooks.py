@@ -15,7 +15,7 @@ from restkeeper.clock import uuid7
 from restkeeper.errors import Conflict
 from restkeeper.features.harness.faults import Declared, Faults
 from restkeeper.features.harness.matching import is_like
-from restkeeper.features.webhooks import deliverer_of
+from restkeeper.features.webhooks.deliverer import deliverer_of
 from restkeeper.features.webhooks.handlers import WEBHOOKS, new_secret
 from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
 from restkeeper.net import is_loopback

@@ -5,20 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from restkeeper.feature import Seams
-from restkeeper.features.events.types import (
-    EventType,
-    EventViews,
-    event_collections,
-    event_schema,
-    event_types,
-    unshown,
-)
-from restkeeper.features.webhooks.deliverer import Deliverer, Send
+from restkeeper.features.events.types import EventType, event_schema, event_types
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
-from restkeeper.features.webhooks.sender import Sender
-from restkeeper.resources.call import Caller
 from restkeeper.service import Service
-from restkeeper.storage.interface import EVENT_ID, StoredEvent
+from restkeeper.storage.interface import EVENT_ID
 from restkeeper.web.bodies import JSON
 from restkeeper.web.operations import Contribution, Description, JsonSchema, returned, texts_in
 
@@ -34,32 +24,6 @@ def install(service: Service) -> Seams:
     return Seams(
         routes=(lambda version: WebhookHandlers(service, version).blueprint(),),
         describe=(Contribution(about=texts["about"], tags=tags, build=build),),
-    )
-
-
-def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> Deliverer:
-    """The deliverer of a service, as configured, and with `options`; it sends over the network, or by `send`."""
-    config, clock = service.config, service.clock
-    timeout = float(config.webhook_timeout)
-    send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
-    views = {each.name: EventViews(service, each.name) for each in service.served}
-
-    def convert(event: StoredEvent, version: str, caller: Caller) -> StoredEvent:
-        """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
-        view = views.get(service.versions.replacement_for(version, clock.time()))
-        return view.converted(event, caller) if view else unshown(event)
-
-    return Deliverer(
-        service.store,
-        service.of_features[WEBHOOKS.name],
-        send,
-        event_collections(service.resources),
-        timeout=timeout,
-        retries=config.webhook_retries,
-        **options,
-        convert=convert,
-        now=clock.time,
-        elapsed=clock.monotonic,
     )
 
 

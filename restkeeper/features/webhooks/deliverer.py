@@ -14,15 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from threading import Event as Flag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
-from restkeeper.features.events.types import enveloped
+from restkeeper.features.events.types import EventViews, enveloped, event_collections, unshown
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
-from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
+from restkeeper.features.webhooks.sender import DeliveryResult, Sender, attempt_of, must_disable, reason_of, signed
 from restkeeper.resources.call import Caller
 from restkeeper.resources.views import StoredView
+from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound, RevisionDiffers, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
@@ -252,6 +253,32 @@ class Deliverer:
         finally:
             self._returned.append((job, attempt))
             self._news.set()
+
+
+def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> Deliverer:
+    """The deliverer of a service, as configured, and with `options`; it sends over the network, or by `send`."""
+    config, clock = service.config, service.clock
+    timeout = float(config.webhook_timeout)
+    send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
+    views = {each.name: EventViews(service, each.name) for each in service.served}
+
+    def convert(event: StoredEvent, version: str, caller: Caller) -> StoredEvent:
+        """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
+        view = views.get(service.versions.replacement_for(version, clock.time()))
+        return view.converted(event, caller) if view else unshown(event)
+
+    return Deliverer(
+        service.store,
+        service.of_features[WEBHOOKS.name],
+        send,
+        event_collections(service.resources),
+        timeout=timeout,
+        retries=config.webhook_retries,
+        **options,
+        convert=convert,
+        now=clock.time,
+        elapsed=clock.monotonic,
+    )
 
 
 def reduced(event: StoredEvent) -> StoredEvent:

@@ -11,6 +11,8 @@ from copy import deepcopy
 from inspect import cleandoc
 from typing import Any, ClassVar
 
+HeaderFields = Mapping[str, str | list[str]]  # a list is a field for each of its values
+
 MOST_FAULTS = 100  # errors that one response lists
 LONGEST_REPEATED = 100  # characters of a client's text in a response
 
@@ -36,7 +38,7 @@ class Problem(Exception):
     name: ClassVar[str]
     title: ClassVar[str]
     about: ClassVar[str]
-    usual_headers: ClassVar[Mapping[str, str]] = {}  # of the response, unless an instance has others
+    usual_headers: ClassVar[HeaderFields] = {}  # of the response, unless an instance has others
 
     def __init_subclass__(cls) -> None:
         own, words = vars(cls), re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
@@ -44,7 +46,7 @@ class Problem(Exception):
         cls.title = own.get("title", cls.name.replace("-", " ").capitalize())
         cls.about = own.get("about", cleandoc(cls.__doc__ or f"{cls.title}."))
 
-    def __init__(self, detail: str = "", *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
+    def __init__(self, detail: str = "", *, headers: HeaderFields | None = None, **members: Any) -> None:
         super().__init__(detail or self.title)
         self.detail = detail
         self.headers = headers or self.usual_headers

@@ -35,6 +35,7 @@ from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import Guard, caller
+from restkeeper.web.edge import own_site_check
 from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution, operation_of
 
@@ -211,7 +212,9 @@ def make_service(
         clock=clock,
     )
     store = location.store(collections, options)
-    guard = Guard(required=config.auth == "required", local_only=config.auth == "open")
+    listed, is_local = [origin for origin in config.cors_origins if origin != "*"], config.auth == "open"
+    require_own_site = own_site_check(listed, local_only=is_local)  # any page may call, but not as its reader
+    guard = Guard(required=config.auth == "required", local_only=is_local, require_own_site=require_own_site)
     guard.scopes |= dict.fromkeys(scope for each in views for scope in each.revision.scopes)
     served = tuple(versions.served(clock.time()))
     names, limits = frozenset(features), ItemLimits(*config.item_limits)

@@ -18,6 +18,8 @@ from tests.shop import RESOURCES, create_app
 pytestmark = pytest.mark.needs("keys")
 
 WAIT_SECONDS = 5.0  # for which a change waits for others, in each kind of store
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 INVALID = "the credentials are not valid, or not any more"
 
 
@@ -187,3 +189,41 @@ def test_open_mode_refuses_other_machines() -> None:
     assert client.get("/products", headers={"X-Forwarded-For": "::1, 127.0.0.1"}).status_code == 200
     everybody = create_app(Config(auth="open-to-all")).test_client()
     assert everybody.get("/products", environ_base={"REMOTE_ADDR": "10.0.0.7"}).status_code == 200
+
+
+def test_a_browser_without_a_credential_is_asked_for_one(client: FlaskClient) -> None:
+    """By Basic in a field of its own, as Chromium reads it; a program is not."""
+    bearer_alone = ['Bearer realm="restkeeper"']
+    both = [*bearer_alone, 'Basic realm="restkeeper", charset="UTF-8"']
+    for accept, challenges in (
+        *((BROWSER["Accept"], both), ("text/html", both), ("application/json;q=0.5, text/html", both)),
+        *((None, bearer_alone), ("*/*", bearer_alone), ("application/json", bearer_alone), ("", bearer_alone)),
+        *(("text/html;q=0.5, */*", bearer_alone), ("image/avif,*/*;q=0.8", bearer_alone)),
+    ):
+        refused = client.get("/products", headers={"Accept": accept} if accept is not None else {})
+        assert refused.status_code == 401
+        assert refused.headers.getlist("WWW-Authenticate") == challenges, accept
+    refused = client.get("/products", headers=BROWSER | basic("x", "wrong"))
+    assert (refused.status_code, refused.headers.getlist("WWW-Authenticate")) == (401, both[1:])
+
+
+@pytest.mark.needs("cors")
+def test_pages_of_other_sites_cannot_use_what_a_browser_holds() -> None:
+    """A browser sends Basic by itself: only for pages of the service, of listed origins, and by a link."""
+    evil, page = {"Origin": "https://evil.example"}, {"Origin": "https://app.example"}
+    for origins, of_listed in (((), 403), (("https://app.example",), 200), (("*",), 403)):
+        client = create_app(Config(auth="required", admin_key=ADMIN_KEY, cors_origins=origins)).test_client()
+        for method, fields, status in (
+            *(("POST", evil, 403), ("POST", evil | LINK, 403), ("POST", LINK, 403), ("GET", evil, 403)),
+            ("POST", {"Origin": "null"}, 403),
+            ("POST", {"Origin": "https://localhost"}, 403),  # the name of the service, but not its scheme
+            *(("GET", LINK | {"Sec-Fetch-Dest": "iframe"}, 403), ("GET", LINK | {"Sec-Fetch-Mode": "no-cors"}, 403)),
+            *(("GET", LINK, 200), ("POST", page, of_listed), ("POST", {"Origin": "http://localhost"}, 200)),
+            ("POST", {"Origin": "null", "Sec-Fetch-Site": "same-origin"}, 200),
+            ("POST", {"Origin": "https://localhost", "Sec-Fetch-Site": "same-origin"}, 200),  # behind a proxy with TLS
+            ("POST", {}, 200),  # a program that is no browser
+        ):
+            for credential, expected in ((basic("x", ADMIN_KEY), status), (ADMIN, 200), (bearer(ADMIN_KEY), 200)):
+                found = client.open("/products", method=method, json={"name": "x"}, headers=credential | fields)
+                assert found.status_code == expected, (origins, method, fields, credential)
+                assert expected == 200 or found.json["code"] == "cross-origin"

@@ -34,6 +34,7 @@ from restkeeper.storage.errors import StoreError
 from restkeeper.storage.shares import worked_for
 from restkeeper.web import current_request
 from restkeeper.web.application import Application
+from restkeeper.web.bodies import HTML, JSON, quality
 
 CALLER = "restkeeper.caller"  # in the WSGI environment
 CALL = "restkeeper.call"  # likewise: see `web.calls`
@@ -93,6 +94,7 @@ LONGEST_ADDRESS = 64  # characters: IPv6 has up to 45, and a zone
 
 _INVALID = "the credentials are not valid, or not any more"
 _SCHEMES = "send the key or token as Authorization: Bearer, as X-API-Key"
+_BASIC = f'Basic {REALM}, charset="UTF-8"'  # RFC 7617
 _REFUSED = "restkeeper.refused"  # in the WSGI environment: the problem with the credentials
 
 Environ = dict[str, Any]  # WSGI's
@@ -169,14 +171,24 @@ class Guard:
     Without a credential the caller is NOBODY if credentials are `required`, else EVERYBODY. With `local_only`, other
     machines are refused. Features add the kinds of credentials, which are tried in order. While it
     `ignores_credentials`, a request has none: those that it sends are for another service.
+
+    `require_own_site` raises a problem for a request of a page of another site. It is called for credentials of each
+    scheme other than Bearer: a browser sends them by itself, whichever page makes the request.
     """
 
-    def __init__(self, *, required: bool = False, local_only: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        required: bool = False,
+        local_only: bool = False,
+        require_own_site: Callable[[Request], None] = lambda request: None,
+    ) -> None:
         self.identifying: Hook[Credentials] = Hook()
         self.failures = FailureLimit()
         self.is_required = required
         self.local_only = local_only
         self.ignores_credentials: Callable[[], bool] | None = None
+        self._require_own_site = require_own_site
         self._anonymous = NOBODY if required else EVERYBODY
         self.needs: dict[str | None, str] = {}  # by endpoint
         self.scopes: dict[str, None] = {ADMIN: None}  # those that there are, in their order
@@ -192,7 +204,7 @@ class Guard:
                 allowed = "set AUTH=required, or AUTH=open-to-all to serve every caller"
                 raise Forbidden(f"AUTH=open serves its own machine alone; {allowed}")
             if self.needs.get(request.endpoint) != OWN:
-                who = self._caller(environ) or who
+                who = self._caller(request) or who
         except (Problem, StoreError) as error:
             who, environ[_REFUSED] = NOBODY, error
         environ[CALLER] = who
@@ -212,9 +224,11 @@ class Guard:
         if needed in (PUBLIC, PROBE, OWN) or who.may(needed) or (needed == KNOWN and who is not NOBODY):
             return
         if who is NOBODY:
-            challenge = f"Bearer {REALM}"
+            challenges = [f"Bearer {REALM}"]
+            if "basic" in self._schemes and quality(HTML) > quality(JSON):
+                challenges.append(_BASIC)  # a browser asks for a name and a password
             raise Unauthorized(
-                "send a key or a token, as Authorization: Bearer", headers={"WWW-Authenticate": challenge}
+                "send a key or a token, as Authorization: Bearer", headers={"WWW-Authenticate": challenges}
             )
         raise lacking(needed)
 
@@ -245,17 +259,19 @@ class Guard:
         """Whether requests to an endpoint count towards the caller's limits."""
         return self.needs.get(endpoint) not in UNLIMITED
 
-    def _caller(self, environ: Environ) -> Caller | None:
+    def _caller(self, request: Request) -> Caller | None:
         """Whose credential a request has; None if it has none.
 
-        Raises Unauthorized, BadRequest for two, and TooManyRequests when too many from the address were wrong.
+        Raises Unauthorized, BadRequest for two, TooManyRequests when too many from the address were wrong, and what
+        `require_own_site` raises.
         """
+        environ = request.environ
         authorization, key = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_API_KEY")
         if (authorization is None and key is None) or (self.ignores_credentials and self.ignores_credentials()):
             return None
         if authorization is not None and key is not None:
             raise BadRequest("send Authorization or X-API-Key, not both")
-        token = key.strip() if key is not None else self._token_in(authorization or "")
+        token = key.strip() if key is not None else self._token_in(request, authorization or "")
         digest = digest_of(token)
         for kind in self.identifying.functions:
             try:
@@ -288,17 +304,19 @@ class Guard:
     def _unauthorized(self, detail: str, authorization: str) -> Unauthorized:
         """A refusal with the challenge of the scheme that was tried, if it is known (RFC 9110, section 11.6.1)."""
         if "basic" in self._schemes and authorization.strip().partition(" ")[0].lower() == "basic":
-            challenge = f'Basic {REALM}, charset="UTF-8"'
+            challenge = _BASIC
         else:
             challenge = f'Bearer {REALM}, error="invalid_token"'
         return Unauthorized(detail, headers={"WWW-Authenticate": challenge})
 
-    def _token_in(self, authorization: str) -> str:
-        """The token in an Authorization field. Raises Unauthorized for an unknown scheme."""
+    def _token_in(self, request: Request, authorization: str) -> str:
+        """The token in an Authorization field. Raises Unauthorized for an unknown scheme, and as `_caller`."""
         scheme, _, rest = authorization.strip().partition(" ")
-        if read := self._schemes.get(scheme.lower()):
-            return read(rest)
-        raise self._unauthorized(_SCHEMES + (", or by Basic" if "basic" in self._schemes else ""), authorization)
+        if not (read := self._schemes.get(scheme.lower())):
+            raise self._unauthorized(_SCHEMES + (", or by Basic" if "basic" in self._schemes else ""), authorization)
+        if scheme.lower() != "bearer":
+            self._require_own_site(request)
+        return read(rest)
 
 
 def _is_of_here(environ: dict[str, Any]) -> bool:

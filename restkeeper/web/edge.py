@@ -145,6 +145,8 @@ def own_site_check(origins: Collection[str] = (), *, local_only: bool = True) ->
 
     def require_own_site(request: Request) -> None:
         environ = request.environ
+        if environ.get("HTTP_SEC_FETCH_SITE") == "same-origin":  # no page can write it; a proxy can change the host
+            return
         if (origin := environ.get("HTTP_ORIGIN")) is None:
             is_navigation = (  # of a person, as by a link (Fetch Metadata, sections 2.1 and 2.2)
                 environ["REQUEST_METHOD"] in ("GET", "HEAD")

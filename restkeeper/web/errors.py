@@ -8,7 +8,7 @@ at the same time, a busy store or a lack of file descriptors, is a 503 and a lin
 import errno
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast
 
 from flask import Response, current_app, request
@@ -17,7 +17,7 @@ from werkzeug.http import HTTP_STATUS_CODES
 
 from restkeeper import errors, exactjson
 from restkeeper.clock import is_due
-from restkeeper.errors import Problem, shortened
+from restkeeper.errors import HeaderFields, Problem, shortened
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordChanged,
@@ -124,7 +124,7 @@ def _render_unforeseen(error: Exception) -> Response:
 
 
 def _answer(
-    status: int, type_uri: str, code: str, title: str, detail: str, headers: Mapping[str, str], members: dict[str, Any]
+    status: int, type_uri: str, code: str, title: str, detail: str, headers: HeaderFields, members: dict[str, Any]
 ) -> Response:
     body = {"type": type_uri, "code": code, "title": title, "status": status, "message": detail or title}
     if detail:

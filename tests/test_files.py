@@ -21,9 +21,10 @@ from restkeeper.__main__ import main
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
-from restkeeper.features.files.file import declare, read_file
-from restkeeper.features.files.reading import FileError, key_of, parse, stamp_of
-from restkeeper.features.files.saving import SavedFile, say, write_file
+from restkeeper.features.files.declarations import declare
+from restkeeper.features.files.file import read_file, say, stamp_of, write_file
+from restkeeper.features.files.reading import FileError, key_of, parse
+from restkeeper.features.files.saving import SavedFile
 from restkeeper.service import service_of
 from tests.json_file import BLOG, Server, client_of, running
 from tests.live import ROOT
@@ -118,7 +119,7 @@ ODD = """{
 def test_every_valid_file_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What our JSON has not is served as it stands, what is not served stays, and items without an id have one."""
     served = serve(tmp_path, ODD)
-    assert read_file(served.file).content.left == [
+    assert read_file(served.file).content.unserved == [
         "n is no array or object, and is not served",
         "tags has other values than objects, and can only be read",
         "mixed has other values than objects, and can only be read",

@@ -11,12 +11,11 @@ import click
 from restkeeper import exactjson
 from restkeeper.cli.common import Command
 from restkeeper.cli.new import write_service
-from restkeeper.features.files.declaring import Declared, resources_of
+from restkeeper.features.files.declarations import Declared, declare, loosened, resources_of
 from restkeeper.features.files.eject import eject as write_collections
 from restkeeper.features.files.eject import leave_out
-from restkeeper.features.files.file import declare, loosened, read_file
+from restkeeper.features.files.file import read_file, say
 from restkeeper.features.files.reading import Content, FileError
-from restkeeper.features.files.saving import say
 from restkeeper.schemas.item import GIVEN_ID
 
 _ID = click.option("--id", "-i", "id_name", default="id", help="The name of the members with the ids, such as _id.")

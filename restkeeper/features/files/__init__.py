@@ -19,12 +19,12 @@ from restkeeper.clock import in_turns
 from restkeeper.config import Config
 from restkeeper.errors import Unavailable
 from restkeeper.feature import Feature, Seams
-from restkeeper.features.files.declaring import LISTS, Declared, resources_of
-from restkeeper.features.files.file import SCHEMA, File, declare, describe, read_file
+from restkeeper.features.files.declarations import LISTS, Declared, declare, describe, resources_of
+from restkeeper.features.files.file import File, Look, can_be_replaced, look_at, read_file, say
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install
-from restkeeper.features.files.reading import Content, FileError, Stamp, stamp_of
-from restkeeper.features.files.saving import LOOK_SECONDS, SavedFile, apart, can_be_replaced, fill, say
+from restkeeper.features.files.reading import Content, FileError
+from restkeeper.features.files.saving import LOOK_SECONDS, SavedFile, fill, in_thread
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.checks import RESERVED
 from restkeeper.resources.resource import Resource
@@ -42,26 +42,26 @@ Create = Callable[..., Application]  # `restkeeper.create_app`
 def application_of(
     create: Create, path: Path, options: FileOptions, *, config: Config | None = None, serves: bool = False
 ) -> Application:
-    """The application of a file; exits with one line if there can be none.
+    """The application of a file; exits with one line if the file cannot be served.
 
-    With a configuration, as for tests, it is without the file from here on. Without one, the process `serves` it, or it
-    only tries that: then it prints what it found. One that serves follows another one, and the file may be edited just
-    now: its requests get a 503 until there is one that can be served.
+    With a configuration, as for tests, the application is without the file from here on. Without one, the process
+    `serves` it, or it only tries that, and prints a report. A process that serves follows one that tried, and the file
+    may be edited in between: then requests get a 503 until the file can be served.
     """
-    look: list[Stamp] = []
+    look = None
     try:
-        look = _stamps(path)
-        return _application_of(create, path, options, config, serves)
+        look = look_at(path)
+        return _app_of(create, path, options, config, serves)
     except (FileError, OSError, ValueError) as error:
         reason = str(mistake_in(error) or error)
         if not serves:
             sys.exit(f"restkeeper: {reason}")
         say(f"{reason}: waits for another one")
-        return _without_file(create, path, options.id_name, reason, look)
+        return _refusing(create, path, options.id_name, reason, look)
 
 
-def _without_file(create: Create, path: Path, id_name: str, reason: str, look: list[Stamp]) -> Application:
-    """An application that refuses requests for a reason, until another file can be read: a process then serves it."""
+def _refusing(create: Create, path: Path, id_name: str, reason: str, look: Look | None) -> Application:
+    """An application that refuses requests for a reason. When the file has changed, a new process serves it."""
 
     def refuse(request: Request) -> None:
         if request.path != "/healthz":
@@ -72,7 +72,7 @@ def _without_file(create: Create, path: Path, id_name: str, reason: str, look: l
         while True:
             time.sleep(LOOK_SECONDS)
             with suppress(FileError, OSError):
-                if seen != (seen := _stamps(path)) and apart(read_file, path, id_name):
+                if seen != (seen := look_at(path)) and in_thread(read_file, path, id_name):
                     return os.kill(os.getpid(), SIGTERM)
 
     feature = Feature("file", lambda service: Seams(checking=((Stage.EDGE, refuse),)))
@@ -81,77 +81,64 @@ def _without_file(create: Create, path: Path, id_name: str, reason: str, look: l
     return app
 
 
-def _stamps(path: Path) -> list[Stamp]:
-    return [stamp_of(each) for each in (path, path.with_suffix(SCHEMA))]
-
-
-def _application_of(
-    create: Create, path: Path, options: FileOptions, config: Config | None, serves: bool
-) -> Application:
-    """See `application_of`. Raises FileError, OSError, and ValueError for what is declared wrong."""
-    is_own = not (config or Config.from_env().harness)  # else it is without the file from here on
-    is_saved = is_own and options.saves
+def _app_of(create: Create, path: Path, options: FileOptions, config: Config | None, serves: bool) -> Application:
+    """See `application_of`. Raises FileError, OSError, and ValueError for a wrong declaration."""
+    follows = not (config or Config.from_env().harness)  # else the application is without the file from here on
+    is_saved = follows and options.saves
     file = read_file(path, options.id_name)
     declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
-
     set_up = partial(install, options=options, path=path, arrays=file.content.arrays)
     make = partial(create, blueprints=blueprints, name=path.name)
-    is_filled = serves or not is_own or any(each.is_checked for each in declared.values())
+    is_filled = serves or not follows or any(declaration.is_checked for declaration in declared.values())
 
     def take_part(service: Service) -> Seams:
         describing = partial(make, features=(*features.FEATURES, Feature("file", set_up)))
         service.app.described = Description(describing, declared, service).application
         seams, load = set_up(service), partial(fill, service, file.content, declared)
-        # What is only tried has no items, if nothing can be wrong with them.
-        return replace(seams, ready=(*seams.ready, *[load] * is_filled, partial(_serve_apart, service)))
+        # A file that is only tried needs no items in the store, unless they are to be checked.
+        return replace(seams, ready=(*seams.ready, *[load] * is_filled, partial(_serve_twice, service)))
 
     app = make(config, resources, features=(*features.FEATURES, Feature("file", take_part)))
-    if is_own and serves:
+    if follows and serves:
         saved = SavedFile(file, service_of(app), partial(_restart, create, path, options), saved=is_saved)
         Thread(target=_synchronize, args=(saved,), name="file", daemon=True).start()  # a greenlet, by gevent
         atexit.register(setattr, saved, "is_over", True)
-    elif is_own:
-        members = [(name, file.content.members[name]) for name in declared]
-        counts = [f"{len(each)} {name}" if isinstance(each, dict) else name for name, each in members]
-        counts += file.content.arrays
-        found = [
-            f"{path.name}: {', '.join(counts) or _EMPTY}",
-            *lines,
-            *_about_lists(file.content),
-        ]
+    elif follows:
+        items, arrays = file.content.collections, file.content.arrays
+        counts = [f"{len(items[name])} {name}" if name in items else name for name in declared]
+        report = [f"{path.name}: {', '.join([*counts, *arrays]) or _EMPTY}", *lines, *_about_lists(file.content)]
         if is_saved and not can_be_replaced(path):
-            found.append(
-                f"{path.name} is mounted, or its folder is read-only: a crash while it is written can damage it"
-            )
+            warning = "is mounted, or its folder is read-only: a crash while it is written can damage it"
+            report.append(f"{path.name} {warning}")
         if not options.quiet:
-            say(*found)
+            say(*report)
     return app
 
 
 def _declared_by(file: File, options: FileOptions) -> tuple[Mapping[str, Declared], list[Resource], list[str]]:
-    """What a file declares, and lines about it. Raises FileError and ValueError."""
+    """The declarations of a file, its resources, and lines about them. Raises FileError and ValueError."""
     declared, lines = declare(file, options.suffix, infers=options.strict)
     notes = list[str]()
     resources = resources_of(declared, notes, strict=options.strict, read_only=options.read_only)
     return declared, resources, [*lines, *notes]
 
 
-def _serve_apart(service: Service) -> None:
-    """Serve what is no collection of the file below /_/, too: it is there whatever the names in the file are."""
+def _serve_twice(service: Service) -> None:
+    """Serve the paths of the service below /_/, too: they are there whatever the names in the file are."""
     app, prefix = service.app, prefix_of(service.default_version)
     for rule in [*app.url_map.iter_rules()]:
-        first, _, rest = rule.rule.removeprefix(prefix)[1:].partition("/")
-        if (first in RESERVED or first == "openapi.json") and first not in app.collections:
-            path = f"/_/{first}/{rest}".rstrip("/")
-            made = app.url_rule_class(path, endpoint=rule.endpoint, methods=rule.methods, defaults=rule.defaults)
-            made.provide_automatic_options = rule.provide_automatic_options  # type: ignore[attr-defined]
-            app.url_map.add(made)
+        name, _, rest = rule.rule.removeprefix(prefix)[1:].partition("/")
+        if (name in RESERVED or name == "openapi.json") and name not in app.collections:
+            path = f"/_/{name}/{rest}".rstrip("/")
+            alias = app.url_rule_class(path, endpoint=rule.endpoint, methods=rule.methods, defaults=rule.defaults)
+            alias.provide_automatic_options = rule.provide_automatic_options  # type: ignore[attr-defined]
+            app.url_map.add(alias)
 
 
 @dataclass
 class Description:
-    """The application whose API document describes that of a file: its schemas are those that the items have now."""
+    """The application whose API document describes that of a file, with the schemas that the items have now."""
 
     create: Create
     declared: Mapping[str, Declared]
@@ -161,32 +148,32 @@ class Description:
     _made: Application | None = None
 
     def application(self) -> Application:
-        """The application that describes the one that is served: another one when items have other members.
+        """The application with the description: a new one when items have other members.
 
-        It takes some milliseconds for each collection: other requests continue.
+        To make it takes some milliseconds for each collection: other requests continue.
         """
-        if not any(each.is_open for each in self.declared.values()):
+        if not any(declaration.is_open for declaration in self.declared.values()):
             return self.service.app
-        store, names = self.service.store, {each.public_name: each.name for each in self.service.resources}
+        store, names = self.service.store, {resource.public_name: resource.name for resource in self.service.resources}
         if (tokens := [*map(store.change_token, names.values())]) != self._tokens:
             some = Query(limit=MOST_DESCRIBED)
             read = in_turns(self.declared, self.service.clock)
             bodies = {name: store.page(names[name], some).bodies for name in read}
-            described = apart(describe, self.declared, bodies.__getitem__)
+            described = in_thread(describe, self.declared, bodies.__getitem__)
             if self._made is None or described != self._described:
-                self._made, self._described = apart(self._application, described), described
+                self._made, self._described = in_thread(self._application, described), described
             self._tokens = tokens
         return self._made or self.service.app
 
     def _application(self, described: Mapping[str, Declared]) -> Application:
-        own = zip(resources_of(described, []), self.service.resources, strict=True)
-        resources = [replace(each, methods=served.methods, actions=served.actions) for each, served in own]
+        pairs = zip(resources_of(described, []), self.service.resources, strict=True)
+        resources = [replace(resource, methods=served.methods, actions=served.actions) for resource, served in pairs]
         config = replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
         return self.create(config, resources, serves=False)
 
 
 def _about_lists(content: Content) -> Iterator[str]:
-    """What the start says of lists that do not have all items."""
+    """Lines of the report about lists that do not have all items."""
     items, size = LISTS["page_limit"], LISTS["page_bytes"]
     for name in content.collections:
         begin, end = content.spans[name]
@@ -204,8 +191,8 @@ def _synchronize(saved: SavedFile) -> None:
 
 
 def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> None:
-    """End this process, and say what the next one has. Raises FileError or ValueError if it cannot be served."""
-    file = apart(read_file, path, options.id_name)
+    """End this process for a reason, so that another one serves the file. Raises FileError or ValueError."""
+    file = in_thread(read_file, path, options.id_name)
     declared, resources, lines = _declared_by(file, options)
     filled = Feature("file", lambda service: Seams(ready=(partial(fill, service, file.content, declared),)))
     create(Config(), resources, features=(*features.FEATURES, filled))
@@ -214,17 +201,17 @@ def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> N
 
 
 def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:
-    """What routes.py adds: actions and functions of the resources, and blueprints. Raises ValueError for others."""
+    """The blueprints of routes.py, which also adds actions and functions to the resources. Raises ValueError."""
     if not file.is_file():
         return []
     module = load_module(file)
     if declare := getattr(module, "declare", None):
         if not callable(declare):
             raise ValueError(f"{file.name}: declare={declare!r}: must be a function of the resources, by name")
-        declare({each.public_name: each for each in resources})
+        declare({resource.public_name: resource for resource in resources})
     elif not hasattr(module, "blueprints"):
         say(f"{file.name} has neither declare(resources) nor blueprints, and adds nothing")
     blueprints = getattr(module, "blueprints", ())
-    if not isinstance(blueprints, list | tuple) or not all(isinstance(each, Blueprint) for each in blueprints):
+    if not isinstance(blueprints, list | tuple) or not all(isinstance(item, Blueprint) for item in blueprints):
         raise ValueError(f"{file.name}: blueprints={blueprints!r}: must be a list of blueprints of Flask")
     return list(blueprints)

@@ -12,7 +12,7 @@ from restkeeper.config import Config
 from restkeeper.errors import InvalidJson, shortened
 from restkeeper.exactjson import Buffer
 from restkeeper.features.files import fields
-from restkeeper.features.files.declaring import OURS, THEIRS, Call, Class, text_of
+from restkeeper.features.files.jsonschema import FILE_CLASSES, SERVICE_CLASSES, Call, Class, text_of
 from restkeeper.features.files.reading import Content, id_of
 from restkeeper.resources.resource import Resource
 
@@ -22,9 +22,9 @@ _DECLARE = """
 import resources  # noqa: E402
 from restkeeper import find_resources  # noqa: E402
 
-declare({each.public_name: each for each in find_resources(resources)})
+declare({resource.public_name: resource for resource in find_resources(resources)})
 """
-_FIELDS = "file_fields"  # the module of the service that has THEIRS
+_FIELDS = "file_fields"  # the module of the service that gets FILE_CLASSES
 _TESTS = '''"""The service returns its samples as they are."""
 
 import json
@@ -53,25 +53,26 @@ def test_the_samples_are_served(api: Space) -> None:
 
 
 def leave_out(content: Content) -> list[str]:
-    """Take away the items that only a file can have. Returns lines about all that is left out.
+    """Remove the items that only a file can have. Returns lines about what is left out.
 
-    A single item has no members then.
+    A single item then has no members.
     """
-    lines = [f"left out: {line}" for line in content.left]
+    lines = [f"left out: {line}" for line in content.unserved]
     lines += [f"left out: {shortened(name)} begins with $" for name in content.members if name[:1] == "$"]
     for name in content.kinds:
-        member, left = content.members[name], list[str]()
+        member, refused = content.members[name], list[str]()
         for key, text in content.items(name):
             if fault := _fault_in(text):
-                left.append(f"{id_of(key)}: {fault}")
+                refused.append(f"{id_of(key)}: {fault}")
                 if isinstance(member, dict):
                     del member[key]
                 else:
                     content.members[name] = b"{}"
-        if left and isinstance(member, dict):
-            lines.append(f"{name}: {len(left)} items are left out, which a service refuses; the first is {left[0]}")
-        elif left:
-            lines.append(f"{name} is empty there, as a service refuses what it has: {left[0].partition(': ')[2]}")
+        if refused and isinstance(member, dict):
+            about = "items are left out, which a service refuses; the first is"
+            lines.append(f"{name}: {len(refused)} {about} {refused[0]}")
+        elif refused:
+            lines.append(f"{name} is empty there, as a service refuses what it has: {refused[0].partition(': ')[2]}")
     return lines
 
 
@@ -90,22 +91,22 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
     The file `routes` goes along if it exists.
     """
     upgrades = (folder / "storage/upgrades.py").read_text(encoding="utf-8").partition("\n\nfrom ")[0]
-    for each in ("resources/[a-z]*.py", "schemas/[a-z]*.py", "storage/samples/*"):
-        for file in folder.glob(each):
+    for pattern in ("resources/[a-z]*.py", "schemas/[a-z]*.py", "storage/samples/*"):
+        for file in folder.glob(pattern):
             file.unlink()
-    own = re.sub(r"from restkeeper\.schemas\.\w+ import", "from restkeeper import", inspect.getsource(fields))
-    paths = {each.name: each.path for each in resources if each.path}  # the samples have the names
+    source = re.sub(r"from restkeeper\.schemas\.\w+ import", "from restkeeper import", inspect.getsource(fields))
+    paths = {resource.name: resource.path for resource in resources if resource.path}  # the samples have the names
     tests = _TESTS.replace("PATHS = {}", f"PATHS: dict[str, str] = {text_of(paths)}")
-    written = {f"schemas/{_FIELDS}.py": own, "tests/test_service.py": tests, "storage/upgrades.py": f"{upgrades}\n"}
+    written = {f"schemas/{_FIELDS}.py": source, "tests/test_service.py": tests, "storage/upgrades.py": f"{upgrades}\n"}
     for resource in resources:
         module = resource.singular + "_" * keyword.iskeyword(resource.singular)
         written[f"schemas/{module}.py"] = _schema(resource)
         written[f"resources/{resource.name}.py"] = _declaration(resource, module)
-        items = (exactjson.dumps(exactjson.loads(bytes(each))) + b"\n" for each in texts[resource.public_name])
+        items = (exactjson.dumps(exactjson.loads(bytes(text))) + b"\n" for text in texts[resource.public_name])
         (folder / f"storage/samples/{resource.name}.ndjson").write_bytes(b"".join(items))
     if routes.is_file():
-        own = routes.read_text(encoding="utf-8")
-        written["routes.py"] = own + _DECLARE * bool(re.search(r"^(def )?declare\b", own, re.MULTILINE))
+        source = routes.read_text(encoding="utf-8")
+        written["routes.py"] = source + _DECLARE * bool(re.search(r"^(def )?declare\b", source, re.MULTILINE))
         app = (folder / "app.py").read_text(encoding="utf-8").replace("restkeeper\n", "restkeeper\nimport routes\n", 1)
         call = "config, find_resources(resources), versions=VERSIONS, stores=STORES"
         more = 'blueprints=getattr(routes, "blueprints", ())'
@@ -116,50 +117,52 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
 
 def _declaration(resource: Resource, module: str) -> str:
     """The module of a collection."""
-    default, single = (Resource("a", "a", resource.schema, singleton=each) for each in (False, resource.singleton))
-    options = {each.name: getattr(resource, each.name) for each in dataclasses.fields(Resource) if each.compare}
+    default = Resource("a", "a", resource.schema)
+    single = Resource("a", "a", resource.schema, singleton=resource.singleton)
+    options = {field.name: getattr(resource, field.name) for field in dataclasses.fields(Resource) if field.compare}
     for name, value in list(options.items())[3:]:
         if value in (getattr(default, name), *([single.methods] if name == "methods" else [])):
             del options[name]
     options["schema"] = Class(resource.schema.__name__, "", "", {})
-    lines = "".join(f"    {part},\n" for part in Call("Resource", (), options).parts())
+    lines = "".join(f"    {argument},\n" for argument in Call("Resource", (), options).arguments())
     about = f'"""{"A single item" if resource.singleton else "The collection"}: {resource.name}."""'
     imported = f"from restkeeper import Resource\nfrom schemas.{module} import {resource.schema.__name__}"
     return f"{about}\n\n{imported}\n\nRESOURCE = Resource(\n{lines})\n"
 
 
 def _schema(resource: Resource) -> str:
-    """The module of a collection's schemas: what these need is imported."""
+    """The module of a collection's schemas, with imports of all that these need."""
     whole: Class = resource.schema.declared_as  # type: ignore[attr-defined]
-    body = "".join(f"\n\n{_class(each)}" for each in _classes(whole))
+    body = "".join(f"\n\n{_text_of_class(declared)}" for declared in _classes(whole))
 
-    def names(known: Sequence[str]) -> list[str]:
-        return sorted(name for name in known if re.search(rf"(?<![.\w]){name}\b", body))
+    def names(candidates: Sequence[str]) -> list[str]:
+        return sorted(name for name in candidates if re.search(rf"(?<![.\w]){name}\b", body))
 
     groups = [
         [("decimal", names(["Decimal"]))],
         [("marshmallow", names(["fields", "validate"]))],
         [
-            ("restkeeper", names([each.__name__ for each in OURS])),
-            (f"schemas.{_FIELDS}", names([each.__name__ for each in THEIRS])),
+            ("restkeeper", names([kind.__name__ for kind in SERVICE_CLASSES])),
+            (f"schemas.{_FIELDS}", names([kind.__name__ for kind in FILE_CLASSES])),
         ],
     ]
     imports = (
-        "".join(f"from {module} import {', '.join(found)}\n" for module, found in each if found) for each in groups
+        "".join(f"from {module} import {', '.join(imported)}\n" for module, imported in group if imported)
+        for group in groups
     )
     return f'"""The schema of the items of {resource.name}."""\n\n' + "\n".join(filter(None, imports)) + body
 
 
 def _classes(node: Class | Call) -> Iterator[Class]:
-    """The classes that the text of a class needs, each after those that it needs itself."""
-    for each in node.fields.values() if isinstance(node, Class) else node.args:
-        if isinstance(each, Call | Class):
-            yield from _classes(each)
+    """The classes that the text of a class or a call needs: a class comes after the classes that it needs."""
+    for argument in node.fields.values() if isinstance(node, Class) else node.args:
+        if isinstance(argument, Call | Class):
+            yield from _classes(argument)
     if isinstance(node, Class):
         yield node
 
 
-def _class(schema: Class) -> str:
+def _text_of_class(schema: Class) -> str:
     about = re.sub(r'["\\]', "'", schema.about)
     lines = [f"class {schema.name}({schema.base}):", f'    """{about}"""\n']
     if schema.others is not None:
@@ -167,6 +170,6 @@ def _class(schema: Class) -> str:
     for name, call in schema.fields.items():
         line = f"    {name} = {call}"
         if len(line) > 120:
-            line = f"    {name} = {call.name}(\n" + "".join(f"        {part},\n" for part in call.parts()) + "    )"
+            line = f"    {name} = {call.name}(\n" + "".join(f"        {text},\n" for text in call.arguments()) + "    )"
         lines.append(line)
     return "\n".join(lines).strip() + "\n"

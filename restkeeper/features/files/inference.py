@@ -7,14 +7,14 @@ from typing import Any
 from marshmallow import ValidationError
 
 from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
-from restkeeper.features.files.declaring import FORMATS, JsonSchema
+from restkeeper.features.files.jsonschema import FORMATS, JsonSchema
 
 MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
 MOST_SHAPES = 2_000  # of one collection: what is beyond is any JSON
 LONGEST_NAME = 100  # characters
 DEEPEST = 10  # levels
 
-_FIELDS = {name: call.made() for name, call in FORMATS.items()}
+_FIELDS = {name: call.build() for name, call in FORMATS.items()}
 _TYPES = {str: "string", bool: "boolean", int: "integer", Decimal: "number", dict: "object", list: "array"}
 _TYPES[type(None)] = "null"
 
@@ -22,12 +22,12 @@ _TYPES[type(None)] = "null"
 class Shape:
     """What the values so far have in common.
 
-    `depth` is the number of levels around them, `left` how many shapes there can still be inside.
+    `depth` is the number of levels around them, `remaining` how many shapes there can still be inside.
     """
 
-    def __init__(self, depth: int = 0, left: list[int] | None = None) -> None:
+    def __init__(self, depth: int = 0, remaining: list[int] | None = None) -> None:
         self._depth = depth
-        self._left = [MOST_SHAPES] if left is None else left
+        self._remaining = [MOST_SHAPES] if remaining is None else remaining
         self._types = Counter[str]()
         self._formats = list(_FIELDS)
         self._members: dict[str, Shape] | None = {}
@@ -40,13 +40,13 @@ class Shape:
             kind = "number"
         self._types[kind] += 1
         if kind == "string":
-            self._formats = [each for each in self._formats if _accepts(_FIELDS[each], value)]
+            self._formats = [format for format in self._formats if _accepts(_FIELDS[format], value)]
         elif kind == "object":
             self._add_members(value)
         elif kind == "array" and value and (elements := self._elements or self._inside()):
             self._elements = elements
-            for each in value:
-                elements.add(each)
+            for element in value:
+                elements.add(element)
 
     def schema(self) -> JsonSchema:
         """The schema that all values have; without a type if they have several, or null only.
@@ -58,20 +58,20 @@ class Shape:
             kinds = ["number"]
         if len(kinds) != 1:
             return {}
-        found: JsonSchema = {"type": [*kinds, "null"] if self._types["null"] else kinds[0]}
+        schema: JsonSchema = {"type": [*kinds, "null"] if self._types["null"] else kinds[0]}
         if kinds == ["string"] and self._formats:
-            found["format"] = self._formats[0]
+            schema["format"] = self._formats[0]
         elif kinds == ["object"] and self._members:
             every = self._types["object"]
-            required = [name for name, each in self._members.items() if each._types.total() == every]
-            found["properties"] = {name: each.schema() for name, each in self._members.items()}
-            found |= {"required": required} if required else {}
+            required = [name for name, member in self._members.items() if member._types.total() == every]
+            schema["properties"] = {name: member.schema() for name, member in self._members.items()}
+            schema |= {"required": required} if required else {}
         elif kinds == ["array"] and self._elements:
-            found["items"] = self._elements.schema()
-        return found
+            schema["items"] = self._elements.schema()
+        return schema
 
     def _add_members(self, value: dict[str, Any]) -> None:
-        for name, each in value.items():
+        for name, element in value.items():
             if self._members is None:
                 return
             if (member := self._members.get(name)) is None and len(name) <= LONGEST_NAME:
@@ -81,14 +81,14 @@ class Shape:
                     return
                 self._members[name] = member
             if member:
-                member.add(each)
+                member.add(element)
 
     def _inside(self) -> "Shape | None":
         """A shape of values inside these; None beyond the bounds."""
-        if self._depth == DEEPEST or not self._left[0]:
+        if self._depth == DEEPEST or not self._remaining[0]:
             return None
-        self._left[0] -= 1
-        return Shape(self._depth + 1, self._left)
+        self._remaining[0] -= 1
+        return Shape(self._depth + 1, self._remaining)
 
 
 def _accepts(field: Any, text: str) -> bool:

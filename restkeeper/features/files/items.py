@@ -55,11 +55,11 @@ class FileItems(StoredView):
         value = self.resource.public_id(id) if value in NONE else value
         wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
         require_none([fault([name], "must be a text or a number")] if wrong else [])
-        shown, *_ = self._texts({name: value}).values()
-        is_long = limits is not NO_LIMITS and len(bytes(shown)) > LONGEST_ID
+        id_text, *_ = self._texts({name: value}).values()
+        is_long = limits is not NO_LIMITS and len(bytes(id_text)) > LONGEST_ID
         require_none([fault([name], f"must have at most {LONGEST_ID} bytes in JSON")] if is_long else [])
-        members = self._accepted({each: value for each, value in sent.items() if each != name})
-        members = self._in_order(sent, members, shown, is_last=self.ids_are_last)
+        members = self._accepted({member: value for member, value in sent.items() if member != name})
+        members = self._in_order(sent, members, id_text, is_last=self.ids_are_last)
         return self._stored(members, self.resource.key(value), 1, now, limits, owner)
 
     def restore(self, sent: JsonObject, **options: Any) -> Record:
@@ -91,12 +91,12 @@ class FileItems(StoredView):
     def _accepted(self, sent: JsonObject) -> Mapping[str, Buffer]:
         """The texts of what is sent, as far as the schema accepts it. Raises ValidationFailed."""
         if not self._is_free:
-            kept = {name: value for name, value in sent.items() if isinstance(value, Buffer)}  # as numbers are written
+            texts = {name: value for name, value in sent.items() if isinstance(value, Buffer)}  # as numbers are written
             named = self.revision.definitions
-            values = {name: exactjson.decoded(text) if name in named else None for name, text in kept.items()}
+            values = {name: exactjson.decoded(text) if name in named else None for name, text in texts.items()}
             text, faults = self._load({**sent, **values})
             require_none(faults)
-            return {**exactjson.cut(text), **kept}
+            return {**exactjson.cut(text), **texts}
         return self._texts(sent)
 
     @staticmethod
@@ -112,9 +112,9 @@ class FileItems(StoredView):
         self, sent: JsonObject, members: Mapping[str, Buffer], id: Buffer, *, is_last: bool
     ) -> Mapping[str, Buffer]:
         """The members with the id: where it is in what was sent, else first or last."""
-        known = {self.schema.id_name: id, **members}
+        available = {self.schema.id_name: id, **members}
         order = sent if self.schema.id_name in sent else members if is_last else ()
-        return {name: known[name] for name in (*order, *known) if name in known}
+        return {name: available[name] for name in (*order, *available) if name in available}
 
     def _stored(
         self, members: Mapping[str, Buffer], key: str, version: int, now: str, limits: ItemLimits, owner: str | None
@@ -147,7 +147,7 @@ class FileResource(Resource):
         (newest,) = super().revisions.values()
         if "id" not in newest.fields:
             return {newest.number: newest}
-        own, id = self.schema.id_name, Field("id", Kind.TEXT, read=self.key)
-        names = tuple(own if name == "id" else name for name in newest.names)
-        fields = MappingProxyType({**newest.fields, "id": id, own: id})
+        id_name, id = self.schema.id_name, Field("id", Kind.TEXT, read=self.key)
+        names = tuple(id_name if name == "id" else name for name in newest.names)
+        fields = MappingProxyType({**newest.fields, "id": id, id_name: id})
         return {newest.number: newest._replace(fields=fields, names=names)}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import random, uniform
 from typing import Any
@@ -63,15 +64,15 @@ def install(service: Service, options: FileOptions, path: Path, arrays: Mapping[
     Raises FileError and OSError.
     """
     rules = read_rules(options.routes) if options.routes else []
-    folders = [each for each in (path.with_name("public"), *options.static) if each.is_dir()]
-    own = [path, path.with_suffix(SCHEMA), path.with_name("routes.py")]
-    files = _StaticFiles(folders, own)
+    folders = [folder for folder in (path.with_name("public"), *options.static) if folder.is_dir()]
+    private = [path, path.with_suffix(SCHEMA), path.with_name("routes.py")]
+    files = _StaticFiles(folders, private)
     app, guard, config = service.app, service.guard, service.config
     if guard.local_only and not (config.admin_key or config.jwt_jwks):
         guard.ignores_credentials = lambda: not service.store.page("keys", Query(limit=1)).bodies  # until one is made
     checks: list[Check] = [_read_slashes, files.send]
     if options.fail or options.delay[1]:
-        checks.append(_delays(options, service.clock))
+        checks.append(partial(_delay_or_fail, options, service.clock))
     if options.read_only:
         checks.append(_refuse_writes)
 
@@ -98,8 +99,8 @@ class _StaticFiles:
     """
 
     def __init__(self, folders: Iterable[Path], private: Iterable[Path]) -> None:
-        self._folders = [each.resolve() for each in folders]
-        self._private = {each.resolve() for each in private}
+        self._folders = [folder.resolve() for folder in folders]
+        self._private = {file.resolve() for file in private}
 
     def find(self, path: str) -> Path | None:
         """The file of a path, if there is one; of a folder, its index.html."""
@@ -111,7 +112,7 @@ class _StaticFiles:
                 elif path[-1:] == "/":
                     continue
                 parts = file.relative_to(folder).parts  # ValueError: elsewhere
-                is_hidden = any(part[0] == "." or part == "__pycache__" for part in parts)
+                is_hidden = any(name[0] == "." or name == "__pycache__" for name in parts)
                 is_hidden |= file.with_name(file.name.removesuffix(EDITED)) in self._private
                 if file.is_file() and not is_hidden:
                     return file
@@ -169,7 +170,7 @@ def _read_slashes(request: Request) -> None:
     if request.view_args is None:
         request.path = request.path.replace(SLASH, "/")
     else:
-        request.view_args = {name: each.replace(SLASH, "/") for name, each in request.view_args.items()}
+        request.view_args = {name: value.replace(SLASH, "/") for name, value in request.view_args.items()}
 
 
 def _array(name: str, arrays: Mapping[str, Buffer]) -> Callable[[], Response]:
@@ -198,7 +199,7 @@ def _whole(service: Service, arrays: Mapping[str, Buffer]) -> Callable[[], Respo
     def read_db() -> Response:
         """Read all that the file has, as it is now, to a caller that may read each collection of it."""
         require_acceptable(JSON)
-        for scope in (*(each.scope("read") for each in service.resources), *map(_scope, arrays)):
+        for scope in (*(resource.scope("read") for resource in service.resources), *map(_scope, arrays)):
             if not caller().may(scope):
                 raise lacking(scope)
         return Reply(_texts(service, arrays), content_type=JSON, headers={"Cache-Control": "no-store"})
@@ -238,15 +239,11 @@ def _pages(service: Service, stored: StoredView) -> Iterator[list[bytes]]:
         query = query._replace(after=page.last)
 
 
-def _delays(options: FileOptions, clock: Clock) -> Callable[[Request], None]:
+def _delay_or_fail(options: FileOptions, clock: Clock, request: Request) -> None:
     """Let all requests wait, and some get a 503."""
-
-    def meet(request: Request) -> None:
-        clock.sleep(uniform(*options.delay))  # noqa: S311 - no secret
-        if random() < options.fail:  # noqa: S311
-            raise Unavailable("a fault that was asked for (--fail)")
-
-    return meet
+    clock.sleep(uniform(*options.delay))  # noqa: S311 - no secret
+    if random() < options.fail:  # noqa: S311
+        raise Unavailable("a fault that was asked for (--fail)")
 
 
 def _refuse_writes(request: Request) -> None:

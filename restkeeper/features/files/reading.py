@@ -1,14 +1,11 @@
-"""A JSON file as collections and singletons: the text of each item as it stands there, and the place of what is wrong.
+"""A JSON file as collections and singletons: the text of each item as it stands there, and the place of an error.
 
-Nothing is copied and no item is parsed further than to its id: memory is about the size of the file.
+Nothing is copied, and of an item only the id is parsed: memory is about the size of the file.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,8 +17,7 @@ from restkeeper.resources.checks import RESERVED, no_path
 from restkeeper.schemas.item import GIVEN_ID
 from restkeeper.storage.interface import serial
 
-Stamp = tuple[int, ...]
-Texts = dict[str | int, Buffer]  # of a collection in the order of the file: by their keys, and what has none by numbers
+Texts = dict[str | int, Buffer]  # of items in the order of the file, by keys; items that are not served have numbers
 
 _MEMBER = re.compile(rb'[\s,{]*("(?:[^"\\]|\\.)*")\s*:\s*')
 _FIRST = re.compile(rb"\s*\{(\r?\n)\s*?([ \t]+)\S")
@@ -38,13 +34,13 @@ BOM = b"\xef\xbb\xbf"
 LONGEST_ITEM = 10 * 1024 * 1024  # bytes
 
 
-def unserved(name: str) -> str:
+def why_unserved(name: str) -> str:
     """Why a member stays in the file as it is; an empty text if it is served."""
     return "begins with $" if name.startswith("$") else no_path(name)
 
 
 class FileError(Exception):
-    """What is wrong with a file: one line, with its place."""
+    """An error in a file: one line, with its place."""
 
 
 def key_of(id: object) -> str:
@@ -52,7 +48,7 @@ def key_of(id: object) -> str:
     text = id if isinstance(id, str) else str(id) if type(id) is int else exactjson.dumps(id).decode()
     if _NUMBER.fullmatch(text) and int(text) <= exactjson.LARGEST_INTEGER:
         return serial(int(text))
-    return f"~{text}" if _SERIAL.fullmatch(text.lstrip("~")) else text  # another one than that of a number
+    return f"~{text}" if _SERIAL.fullmatch(text.lstrip("~")) else text  # unlike the key of any number
 
 
 def id_of(key: str) -> str | int:
@@ -65,9 +61,9 @@ def id_of(key: str) -> str | int:
 class ArrayStyle(NamedTuple):
     """What an array has before its first item, between two items, and after the last one."""
 
-    first: bytes
+    before: bytes
     between: bytes
-    last: bytes
+    after: bytes
 
 
 class Layout(NamedTuple):
@@ -78,7 +74,7 @@ class Layout(NamedTuple):
     indent: bytes = b""
 
     def array(self, name: str) -> ArrayStyle:
-        """The style of an array; of one that was empty, that of another one."""
+        """The style of an array; an empty array gets that of another array."""
         if name in self.arrays or self.arrays:
             return self.arrays.get(name) or next(iter(self.arrays.values()))
         inner = self.newline + 2 * self.indent
@@ -86,19 +82,19 @@ class Layout(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a file has: `members` are its collections and singletons in order, and what is not served as it is.
+    """The content of a file: `members` has all members in order, as texts, a collection as the texts of its items.
 
-    `kinds` has what each collection or singleton is declared by besides its schema, and `left` why something is not
-    served. The `source` is the text that was read of the `file`, and in it `spans` has where each member begins and
-    ends; those in `changed` have others now. `id_name` is what the id of an item is called. `twins` has the numbers of
-    the items that are not served because of others before them with the same ids, and are deleted with these: by name,
-    and by their key. `ids` has what ids there are, see `id_kind`, and `arrays` those that have other values than
+    `kinds` has the kind of each collection and singleton, see `Declared`. `unserved` has a line for each part that is
+    not served. The `source` is the text that was read from the `file`, and `spans` has where a member begins and ends
+    in it; the members in `changed` have another text now. `id_name` is the name of the field of ids. `twins` has, by
+    collection and key, the numbers of items that have the id of an item before them: they are not served, and are
+    deleted with that item. `ids` has the kinds of the ids, see `id_kind`, and `arrays` the arrays of other values than
     objects.
     """
 
     members: dict[str, Texts | Buffer]
     kinds: Mapping[str, str]
-    left: Sequence[str]
+    unserved: Sequence[str]
     layout: Layout
     source: bytes
     file: str
@@ -111,7 +107,7 @@ class Content(NamedTuple):
 
     @property
     def collections(self) -> dict[str, Texts]:
-        return {name: each for name, each in self.members.items() if isinstance(each, dict)}
+        return {name: member for name, member in self.members.items() if isinstance(member, dict)}
 
     def item(self, name: str, key: str) -> Buffer | None:
         """The text of an item, or of a singleton."""
@@ -125,18 +121,18 @@ class Content(NamedTuple):
         return [(key, text) for key, text in texts.items() if isinstance(key, str)]
 
     def sample(self, name: str) -> Buffer | None:
-        """An item of a collection; of an empty one, that of another one."""
+        """An item of a collection; if that is empty, an item of another collection."""
         members = (self.members[name], *self.collections.values())
         return next((text for texts in members if isinstance(texts, dict) for text in texts.values()), None)
 
     def fault(self, name: str, key: str, reason: object) -> FileError:
-        """What is wrong with an item that was read, with its place."""
+        """An error in an item that was read, with its place."""
         at, text = self.spans[name][0], bytes(self.item(name, key) or b"")
         where = f"{name}/{id_of(key)}" if name in self.collections else name
         return fault_at(self.source, self.file, max(at, self.source.find(text, at)), f"{where}: {reason}")
 
     def differs(self, newer: "Content") -> Iterator[tuple[str, str, Buffer | None]]:
-        """What another content of the same kinds has instead: the name, key and text of each item, None without it."""
+        """The differences to a newer content of the same kinds: names, keys and texts; None for a deleted item."""
         for name in newer.kinds:
             before, now = dict(self.items(name)), dict(newer.items(name))
             yield from ((name, key, text) for key, text in now.items() if bytes(before.get(key, b"")) != bytes(text))
@@ -150,8 +146,8 @@ class Content(NamedTuple):
                 yield from ((name, key) for key in now)
 
     def copy(self, names: Iterable[str]) -> "Content":
-        """A content whose items with these names can be set, and not those of this one."""
-        copies = {name: dict(each) for name in names if isinstance(each := self.members[name], dict)}
+        """A copy in which the items of these members can be set, while this content stays as it is."""
+        copies = {name: dict(member) for name in names if isinstance(member := self.members[name], dict)}
         return self._replace(members={**self.members, **copies}, changed={*self.changed})
 
     def set(self, name: str, key: str, text: Buffer | None) -> None:
@@ -161,8 +157,8 @@ class Content(NamedTuple):
         if text is not None:
             texts[key] = self._written(name, text, self.item(name, key))
         else:
-            for each in (key, *self.twins[name].get(key, ())):
-                texts.pop(each, None)
+            for twin in (key, *self.twins[name].get(key, ())):
+                texts.pop(twin, None)
 
     def text(self) -> Iterator[bytes]:
         """The text of the file."""
@@ -187,16 +183,16 @@ class Content(NamedTuple):
             for text in member.values():
                 if isinstance(text, msgspec.Raw):  # of the source, where it can have another space before it
                     begin = self.source.find(text, at)
-                    own, at = self.source[at:begin], begin + len(bytes(text))
-                    gap = own if own.strip() == comma else gap
+                    space, at = self.source[at:begin], begin + len(bytes(text))
+                    gap = space if space.strip() == comma else gap
                 yield gap + bytes(text)
                 gap, comma = between, b","
             yield end + b"]"
 
     def _written(self, name: str, text: Buffer, had: Buffer | None) -> bytes:
-        """The text of an item as it was or as the file has the others: on a line, or with its indentation.
+        """The text of an item in the form that it `had`, or else that of other items: on one line, or indented.
 
-        A member whose value is the same has its text, such as 1.50.
+        A member whose value has not changed keeps its text, such as 1.50.
         """
         sample, member = had, self.members[name]
         if had is not None:
@@ -211,13 +207,13 @@ class Content(NamedTuple):
         begin = self.spans[name][0]
         line = self.source[self.source.rfind(b"\n", 0, begin) + 1 : begin]
         if isinstance(member, dict):
-            line = self.layout.array(name).first.rpartition(b"\n")[2]
+            line = self.layout.array(name).before.rpartition(b"\n")[2]
         outer, indent = line[: len(line) - len(line.lstrip())], self.layout.indent
         if (inner := _INNER.match(like)) and inner[1].startswith(outer) and inner[1] != outer:
             indent = inner[1].removeprefix(outer)
         tabs = indent[:1] == b"\t"
-        made = msgspec.json.format(bytes(text), indent=1 if tabs else len(indent))
-        lines = re.sub(rb"(?m)^ +", lambda found: b"\t" * len(found[0]), made) if tabs else made
+        json_text = msgspec.json.format(bytes(text), indent=1 if tabs else len(indent))
+        lines = re.sub(rb"(?m)^ +", lambda spaces: b"\t" * len(spaces[0]), json_text) if tabs else json_text
         return lines.replace(b"\n", self.layout.newline + outer)
 
 
@@ -226,55 +222,55 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
     _require_characters(data, name)
     try:
         data.decode()
-        found = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
+        values = msgspec.json.decode(data.removeprefix(BOM), type=dict[str, msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(data.removeprefix(BOM), name, error) from None
-    spans = _spans(data, found, name)
+    spans = _spans(data, values, name)
     members: dict[str, Texts | Buffer] = {}
-    kinds, left = dict[str, str](), list[str]()
+    kinds, unserved = dict[str, str](), list[str]()
     styles, changed, arrays = dict[str, ArrayStyle](), set[str](), dict[str, Buffer]()
     twins, ids = dict[str, dict[str, list[int]]](), dict[str, Set[str]]()
     for key in spans:
-        members[key] = text = found[key]
-        if reason := unserved(key):
-            left += [f"{shortened(key)!r} is not served: {reason}"] * (key[:1] != "$")
+        members[key] = text = values[key]
+        if reason := why_unserved(key):
+            unserved += [f"{shortened(key)!r} is not served: {reason}"] * (key[:1] != "$")
         elif (kind := bytes(text)[:1]) == b"{":
             kinds[key] = "singleton"
         elif kind != b"[":
-            left.append(f"{shortened(key)} is no array or object, and is not served")
+            unserved.append(f"{shortened(key)} is no array or object, and is not served")
         else:
             elements = msgspec.json.decode(text, type=list[msgspec.Raw])
-            if any(bytes(each)[:1] != b"{" for each in elements):
+            if any(bytes(element)[:1] != b"{" for element in elements):
                 is_taken, is_large = key in (*RESERVED, "openapi.json"), len(bytes(text)) > LONGEST_ITEM
                 why = "the service has this path" if is_taken else f"it has more than {LONGEST_ITEM >> 20} MiB"
                 arrays |= {} if is_taken or is_large else {key: text}
                 state = "can only be read" if key in arrays else f"is not served: {why}"
-                left.append(f"{shortened(key)} has other values than objects, and {state}")
+                unserved.append(f"{shortened(key)} has other values than objects, and {state}")
                 continue
             twins[key] = {}
-            members[key], ids[key], is_given = _items(key, text, elements, left, id_name, twins[key])
+            members[key], ids[key], is_numbered = _items(key, text, elements, unserved, id_name, twins[key])
             kinds[key] = "client" if ids[key] & TEXT_IDS else "client-integer"
-            changed |= {key} if is_given else set()
+            changed |= {key} if is_numbered else set()
             if elements:
                 styles[key] = _array_style(bytes(text), elements)
     line = _FIRST.match(data, len(BOM) * data.startswith(BOM))
     layout = Layout(styles, *((line[1], line[2]) if line else ()))
-    return Content(members, kinds, left, layout, data, name, id_name, spans, changed, twins, ids, arrays)
+    return Content(members, kinds, unserved, layout, data, name, id_name, spans, changed, twins, ids, arrays)
 
 
-def _spans(data: bytes, found: Mapping[str, Buffer], file: str) -> dict[str, tuple[int, int]]:
-    """Where the value of each name begins and ends, in their order. Raises FileError for a name that is there twice.
+def _spans(data: bytes, values: Mapping[str, Buffer], file: str) -> dict[str, tuple[int, int]]:
+    """Where the value of each name begins and ends, in order. Raises FileError for a name that is there twice.
 
-    The parser has found the last value of such a name.
+    `values` are those of the parser, which takes the last value of such a name.
     """
     spans, end, key = dict[str, tuple[int, int]](), len(BOM) * data.startswith(BOM), ""
     while begin := _MEMBER.match(data, end):
         key = json.loads(begin[1])
-        if key in spans or not data.startswith(value := bytes(found[key]), begin.end()):
+        if key in spans or not data.startswith(value := bytes(values[key]), begin.end()):
             break
         end = begin.end() + len(value)
         spans[key] = begin.end(), end
-    if found and data[end:].strip() != b"}":
+    if values and data[end:].strip() != b"}":
         raise fault_at(data, file, begin.start(1) if begin else end, f"{shortened(key)!r} is there twice")
     return spans
 
@@ -282,17 +278,17 @@ def _spans(data: bytes, found: Mapping[str, Buffer], file: str) -> dict[str, tup
 def _require_characters(data: bytes, name: str) -> None:
     """Raises FileError for an unpaired surrogate, which parsers refuse only where they read it."""
     escapes = _ESCAPE.finditer(data) if b"\\ud" in data or b"\\uD" in data else ()
-    if wrong := next((each for each in escapes if each[1]), None):
+    if wrong := next((escape for escape in escapes if escape[1]), None):
         reason = f"{wrong[0].decode(errors='replace')} is half of a character: write all of it, or \\ufffd"
         raise fault_at(data, name, wrong.start(), reason)
 
 
 def _array_style(text: bytes, elements: Sequence[msgspec.Raw]) -> ArrayStyle:
-    """How an array is written that has such elements."""
-    first = text[1 : text.index(bytes(elements[0]))]
-    at = 1 + len(first) + len(bytes(elements[0]))
-    between = text[at : text.index(bytes(elements[1]), at)] if len(elements) > 1 else b"," + (first or b" ")
-    return ArrayStyle(first, between, text[len(text[:-1].rstrip()) : -1])
+    """The style of an array with these elements."""
+    before = text[1 : text.index(bytes(elements[0]))]
+    at = 1 + len(before) + len(bytes(elements[0]))
+    between = text[at : text.index(bytes(elements[1]), at)] if len(elements) > 1 else b"," + (before or b" ")
+    return ArrayStyle(before, between, text[len(text[:-1].rstrip()) : -1])
 
 
 def members_of(text: Buffer) -> dict[str, Buffer]:
@@ -309,50 +305,48 @@ def load_json(name: str, data: bytes) -> Any:
 
 
 def _items(
-    name: str, text: Buffer, elements: Sequence[Buffer], left: list[str], id_name: str, twins: dict[str, list[int]]
+    name: str, text: Buffer, elements: Sequence[Buffer], unserved: list[str], id_name: str, twins: dict[str, list[int]]
 ) -> tuple[Texts, Set[str], bool]:
-    """The items of an array by their keys, the kinds of their ids, and whether some ids are given here.
+    """The items of an array by their keys, the kinds of their ids, and whether some get their id here.
 
-    Those without an id get the next integers, or in a collection with texts these as texts. `left` gets what is not
-    served: of items with one id all but the first, which are in `twins`, and items that are too large.
+    Items without an id get the next integers; as texts, if other ids are texts. `unserved` gets lines about items that
+    are too large, and about items with the id of an item before them, which are in `twins`.
     """
     texts, large = Texts(), 0
     id_type: Any = msgspec.defstruct("_Item", [("id", msgspec.Raw, msgspec.field(default=_NO_ID, name=id_name))])
-    given = [bytes(each.id) for each in msgspec.json.decode(text, type=list[id_type])]
+    id_texts = [bytes(item.id) for item in msgspec.json.decode(text, type=list[id_type])]
     label = json.dumps(id_name, ensure_ascii=False).encode()
-    kinds = {id_kind(id) for id in given if id not in NONE}
+    kinds = {id_kind(id) for id in id_texts if id not in NONE}
     has_texts = bool(kinds & TEXT_IDS)
-    keys = [_key_of_text(id) for id in given]
+    keys = [_key_of_text(id) for id in id_texts]
     numbers = (id for key in keys if key and isinstance(id := id_of(key), int)) if None in keys else ()
     last = max(numbers, default=0)
-    for number, (own_id, key, each) in enumerate(zip(given, keys, elements, strict=True)):
-        element = each
+    for number, (id_text, key, source) in enumerate(zip(id_texts, keys, elements, strict=True)):
+        element = source
         if key is None:
             last += 1
-            key, shown = key_of(last), b'"%d"' % last if has_texts else b"%d" % last
-            inside = bytes(each)[1:].lstrip()
-            space = bytes(each)[1 : -len(inside)]  # such as a line break and the indentation
+            key, new_id = key_of(last), b'"%d"' % last if has_texts else b"%d" % last
+            inside = bytes(source)[1:].lstrip()
+            space = bytes(source)[1 : -len(inside)]  # such as a line break and the indentation
             following = b"" if inside == b"}" else b"," + (space or b" ")
-            element = b"{%b%b: %b%b%b" % (space, label, shown, following, inside)
-            if own_id:
-                element = exactjson.joined({**exactjson.cut(each), id_name: shown})
-        if is_large := len(bytes(each)) > LONGEST_ITEM:
+            element = b"{%b%b: %b%b%b" % (space, label, new_id, following, inside)
+            if id_text:
+                element = exactjson.joined({**exactjson.cut(source), id_name: new_id})
+        if is_large := len(bytes(source)) > LONGEST_ITEM:
             large += 1
         elif is_twice := key in texts:
             twins.setdefault(key, []).append(number)
         texts[number if is_large or is_twice else key] = element
     if twice := sum(map(len, twins.values())):
-        left.append(f"{name}: of items with the same id the first is served; {twice} after it are deleted with it")
+        unserved.append(f"{name}: of items with the same id the first is served; {twice} after it are deleted with it")
     if large:
-        left.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")
-    is_given = None in keys
-    return texts, kinds | ({"plain" if has_texts else "index"} if is_given else set()), is_given
+        unserved.append(f"{name}: {large} items of more than {LONGEST_ITEM >> 20} MiB are not served")
+    is_numbered = None in keys
+    return texts, kinds | ({"plain" if has_texts else "index"} if is_numbered else set()), is_numbered
 
 
 def id_kind(id: bytes) -> str:
-    """What an id is, in JSON: a `plain` text, as those of services, or another `text`, an `index`, a `whole` number, or
-    any `number`.
-    """
+    """The kind of an id in JSON: a `plain` text as in services, any other `text`, an `index`, a `whole`, a `number`."""
     if id[:1] == b'"':
         return "plain" if _PLAIN.fullmatch(id) else "text"
     if _WHOLE.fullmatch(id) and exactjson.SMALLEST_INTEGER <= int(id) <= exactjson.LARGEST_INTEGER:
@@ -384,7 +378,7 @@ def _unreadable(data: bytes, name: str, error: Exception) -> FileError:
 
 
 def fault_at(data: bytes, name: str, at: int, reason: str) -> FileError:
-    """What is wrong at a position, with its line and column."""
+    """An error at a byte of a text, with its line and column."""
     lines = data[:at].decode(errors="replace").split("\n")
     return FileError(f"{name}:{len(lines)}:{len(lines[-1]) + 1}: {reason}")
 
@@ -398,15 +392,7 @@ def is_equal(one: Buffer | None, other: Buffer | None) -> bool:
 
 def _are_equal(one: Any, other: Any) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_are_equal(each, other[name]) for name, each in one.items())
+        return one.keys() == other.keys() and all(_are_equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_are_equal, one, other))
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
-
-
-def stamp_of(path: Path) -> Stamp:
-    """What changes when a file is written; it is empty if there is none. Raises OSError."""
-    with suppress(FileNotFoundError):
-        found = os.stat(path)
-        return found.st_mtime_ns, found.st_size, found.st_ino
-    return ()

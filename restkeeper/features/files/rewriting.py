@@ -45,37 +45,37 @@ def read_rules(file: Path) -> list[Rule]:
 
 def rule_of(pattern: str, target: Any) -> Rule:
     """A rule. Raises ValueError for one that is not understood."""
-    place = f"{shortened(pattern)!r}"
-    for each in (pattern, target):
-        if not isinstance(each, str) or each[:1] != "/" or len(each) > LONGEST:
-            raise ValueError(f"{place}: both sides must be texts of 1 to {LONGEST} characters that begin with /")
+    quoted = f"{shortened(pattern)!r}"
+    for side in (pattern, target):
+        if not isinstance(side, str) or side[:1] != "/" or len(side) > LONGEST:
+            raise ValueError(f"{quoted}: both sides must be texts of 1 to {LONGEST} characters that begin with /")
     if re.search(r"[()]|:\w+[?+*]", pattern, re.ASCII):
-        raise ValueError(f"{place}: regular expressions are not understood: use :name, * and \\\\? before a query")
-    made, names, last, in_query = "", list[str](), "", False  # `last` is a wildcard that nothing has ended yet
+        raise ValueError(f"{quoted}: regular expressions are not understood: use :name, * and \\\\? before a query")
+    regex, names, last, in_query = "", list[str](), "", False  # `last` is a wildcard that nothing has ended yet
     for escaped, name, star, text in _PART.findall(pattern):
         if name or star:
             if last or (star and "*" in names):
-                raise ValueError(f"{place}: between two of {_ENDS} can be one :name or *, and in all one *")
+                raise ValueError(f"{quoted}: between two of {_ENDS} can be one :name or *, and in all one *")
             names.append(last := name or star)
-            made += "(.*)" if star else f"([^{_ENDS}]+)"
+            regex += "(.*)" if star else f"([^{_ENDS}]+)"
             continue
         literal = escaped or text
         if last == "*" and literal[0] not in _ENDS:
-            raise ValueError(f"{place}: after * can be only one of {_ENDS}")
+            raise ValueError(f"{quoted}: after * can be only one of {_ENDS}")
         last = "" if set(literal) & set(_ENDS) else last
         before, mark, after = ("", "", literal) if in_query else literal.partition("?")
         in_query = in_query or bool(mark)
-        made += re.escape(quote(before, f"{_PATH}%") + mark + quote(after, f"{UNESCAPED}?%"))
+        regex += re.escape(quote(before, f"{_PATH}%") + mark + quote(after, f"{UNESCAPED}?%"))
     for use in _USE.finditer(target):
         if not (0 < int(use[1]) <= len(names) if use[1] else use[2] in names):
-            raise ValueError(f"{place}: there is no {use[0]}, which {shortened(target)!r} has")
+            raise ValueError(f"{quoted}: there is no {use[0]}, which {shortened(target)!r} has")
 
     def fill(match: re.Match[str]) -> str:
-        made = _USE.sub(lambda use: match[int(use[1])] if use[1] else match[names.index(use[2]) + 1], target)
-        return made + ("&" if "?" in made else "?") + match["rest"] if match["rest"] else made
+        address = _USE.sub(lambda use: match[int(use[1])] if use[1] else match[names.index(use[2]) + 1], target)
+        return address + ("&" if "?" in address else "?") + match["rest"] if match["rest"] else address
 
     rest = "&" if in_query else r"\?"
-    matched = re.compile(f"{made}/?(?:{rest}(?P<rest>.*))?", re.ASCII | re.IGNORECASE | re.DOTALL)
+    matched = re.compile(f"{regex}/?(?:{rest}(?P<rest>.*))?", re.ASCII | re.IGNORECASE | re.DOTALL)
     return Rule(matched, fill, names == ["*"] and pattern[-2:] == "/*" and target == "/$1")
 
 

@@ -5,27 +5,23 @@ change, which is then done on it.
 """
 
 import errno
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from stat import S_IMODE
-from typing import IO, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-import click
 from gevent import get_hub, monkey
 
 from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem
 from restkeeper.exactjson import Buffer
-from restkeeper.features.files.declaring import Declared
-from restkeeper.features.files.file import EDITED, File, Look
+from restkeeper.features.files.declarations import Declared
+from restkeeper.features.files.file import File, Look, access_of, can_be_replaced, say, stamp_of, write_file
 from restkeeper.features.files.items import FileItems
-from restkeeper.features.files.reading import Content, FileError, Stamp, is_equal, members_of, parse, stamp_of
+from restkeeper.features.files.reading import Content, FileError, is_equal, members_of, parse
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import WeakReference
@@ -33,7 +29,6 @@ from restkeeper.service import Service
 from restkeeper.storage.base import MemoryStore, Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Record
-from restkeeper.storage.location import is_mount
 
 T = TypeVar("T")
 
@@ -44,11 +39,11 @@ Edit = tuple[str, str, Buffer | None]  # a name, a key and a text, None if the i
 
 
 class SavedFile:
-    """A file with the service that was made of it and whose store has its items.
+    """A file and its service, whose store has the items of the file.
 
-    `restart` ends this process for a reason: an edit does not fit what the service was declared by, or the schema was
-    edited. It raises FileError or ValueError for what no service can be declared by. If the file is not `saved`,
-    changes stay in memory, and `content` is what the file has.
+    `restart` ends this process for a reason: an edit does not fit the declarations of the service, or the schema was
+    edited. It raises FileError or ValueError if no service can have the edited file. If the file is not `saved`,
+    changes stay in memory, and `content` is that of the file.
     """
 
     def __init__(self, file: File, service: Service, restart: Callable[[str], object], *, saved: bool) -> None:
@@ -77,7 +72,7 @@ class SavedFile:
         refused = self._refused
         with suppress(StoreUnavailable):
             self._service.store.write(lambda transaction: None)  # which begins with a `refresh`
-        # A line about what another look has found, too: a program may just be writing the file.
+        # Only a second look prints a line about the refusal: at the first, a program may still be writing the file.
         if refused and refused is self._refused and self._said != (said := refused[1].detail):
             self._said = said
             say(f"{said}: changes are refused")
@@ -92,23 +87,23 @@ class SavedFile:
         self._is_serving = True
         try:
             look = stamp_of(self._path) or self.stamp, stamp_of(self._schema)  # none: it is replaced at this moment
-            if look != (self.stamp, self._schema_stamp) and not (self._refused and look == self._refused[0]):
+            if look == (self.stamp, self._schema_stamp):
+                self._refused = None
+            elif not (self._refused and look == self._refused[0]):
                 self._refused = None
                 self._take(look)
-            elif look == (self.stamp, self._schema_stamp):
-                self._refused = None
         except OSError as error:  # such as of a link to itself
             self._refused = (self.stamp, ()), StoreUnavailable(f"{self._path.name}: {error.strerror}")
         finally:
             self._is_serving = False
 
     def _take(self, look: Look) -> None:
-        """Serve an edit, or start again with it; if that cannot be, stay as it was: changes are then refused.
+        """Serve an edit, or start again with it. If neither is possible, serve the previous content, without changes.
 
-        Of a schema that cannot be used the former one stays in use.
+        If an edited schema cannot be used, the previous schema stays in use.
         """
         try:
-            edited = apart(lambda: parse(self._path.read_bytes(), self._path.name, self.content.id_name))
+            edited = in_thread(lambda: parse(self._path.read_bytes(), self._path.name, self.content.id_name))
             reason = "its schema was edited" if look[1] != self._schema_stamp else ""
             if _structure(edited) != _structure(self.content):
                 reason = "it has other names"
@@ -130,15 +125,15 @@ class SavedFile:
                 self._refused = look, StoreUnavailable(f"{name}{detail}")
 
     def _serve(self, edited: Content) -> str:
-        """Change the items in the store as they were edited; returns why that cannot be, before anything is changed."""
+        """Change the items in the store as they were edited, all or none; returns why this is not possible."""
         order = list(self._stored)
-        edits = [each for each in self.content.differs(edited) if each[0] in order]
-        edits.sort(key=lambda each: (each[2] is None, order.index(each[0])))
-        own = [each.revision.references.values() for each in self._stored.values()]
-        referred = {field.to for fields in own for field in fields if not isinstance(field, WeakReference)}
+        edits = [edit for edit in self.content.differs(edited) if edit[0] in order]
+        edits.sort(key=lambda edit: (edit[2] is None, order.index(edit[0])))
+        references = [stored.revision.references.values() for stored in self._stored.values()]
+        referred = {field.to for fields in references for field in fields if not isinstance(field, WeakReference)}
         if any(text is None and self._stored[name].name in referred for name, _, text in edits):
             return "an item was deleted to which others may refer"
-        moved = [each for each in self.content.moved(edited) if each[0] in order]
+        moved = [item for item in self.content.moved(edited) if item[0] in order]
 
         def work(unit: Unit) -> None:
             unit.clears = False  # what was not edited stays as it is
@@ -164,7 +159,7 @@ class SavedFile:
 
     def _store(self, unit: Unit, stored: StoredView, key: str, text: Buffer | None) -> None:
         if is_equal(self.content.item(stored.resource.public_name, key), text):
-            return  # only its form is another one
+            return  # only the form has changed
         key = stored.name if stored.resource.singleton else key
         now, before, after = rfc3339(self._service.clock.time()), None, None
         with suppress(RecordNotFound):
@@ -185,12 +180,12 @@ class SavedFile:
         self._changed[key] = is_deleted
 
     def commit(self, transaction: Transaction) -> None:
-        """Save the changes of a transaction that is then committed.
+        """Save the changes of a transaction in the file, before it is committed.
 
-        Raises StoreUnavailable if the file cannot be written, or now has what cannot be served.
+        Raises StoreUnavailable if the file cannot be written, or was edited and cannot be served.
         """
         changed, self._changed = self._changed, {}
-        if self._is_serving or not self._is_saved:  # what was edited in the file is in it
+        if self._is_serving or not self._is_saved:  # an edit is already in the file
             return
         edits = [edit for key, deleted in changed.items() for edit in self._edits(transaction, *key, deleted)]
         if not edits:
@@ -204,7 +199,7 @@ class SavedFile:
         self.content = content
 
     def _edits(self, transaction: Transaction, name: str, key: str, was_deleted: bool) -> list[Edit]:
-        """What is to be set in the content for an item, as it is in the store now."""
+        """The edits of the content that make an item equal to that in the store."""
         stored = self._service.stored.get(name)
         if stored is None:
             return []  # of a feature, such as a key
@@ -213,7 +208,7 @@ class SavedFile:
         with suppress(RecordNotFound):
             text = stored.body(transaction.read(stored.name, key))
         key = name if is_single else key
-        if was_deleted and text is not None and not is_single:  # what was then created again is the last one
+        if was_deleted and text is not None and not is_single:  # an item that was created again becomes the last one
             return [(name, key, None), (name, key, text)]
         return [] if is_equal(self.content.item(name, key), text) else [(name, key, text)]
 
@@ -221,130 +216,48 @@ class SavedFile:
         """Write the file. Raises StoreUnavailable."""
         self._access = access_of(self._path) or self._access
         try:
-            found = apart(write_file, self._path, content, self.stamp, self._access, self.in_place)
+            written = in_thread(write_file, self._path, content, self.stamp, self._access, self.in_place)
         except OSError as error:
             kind = StoreFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreUnavailable
             raise kind(f"{self._path.name} cannot be written: {error.strerror}") from None
-        if not found:
+        if not written:
             raise StoreContended(f"{self._path.name} was saved by another program at this moment")
-        self.stamp = found
+        self.stamp = written
 
 
 def _structure(content: Content) -> dict[str, bool | None]:
-    """The names, and of each whether it is a singleton; None of an array that can only be read."""
+    """Whether each name is that of a singleton; None for an array that can only be read."""
     singletons = {name: kind == "singleton" for name, kind in content.kinds.items()}
     return {**singletons, **dict.fromkeys(content.arrays)}
 
 
-def access_of(path: Path) -> os.stat_result | None:
-    """The mode and the owner of a file, if there is one."""
-    with suppress(FileNotFoundError):
-        return path.stat()
-    return None
-
-
-def can_be_replaced(path: Path) -> bool:
-    """Whether a file can be replaced by another one: it is not mounted, as in a container, and its folder is writable.
-
-    Another one is written in place: a crash in the middle of that damages it.
-    """
-    return not is_mount(path) and os.access(os.path.dirname(os.path.realpath(path)), os.W_OK)
-
-
-def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_result | None, in_place: bool) -> Stamp:
-    """Write a file, or what it is a link to; its new stamp, or none if others wrote it. Raises OSError.
-
-    It is replaced by one that is complete, unless it is written `in_place`. Then it is on the disk. What others write
-    to it between the last look and that moment is kept beside, where a file can have two names.
-    """
-    target, data = Path(os.path.realpath(path)), b"".join(content.text())
-    if target.exists() and not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    if in_place:
-        return _write_in_place(target, data) if stamp_of(path) in ((), stamp) else ()
-    temporary, former = (target.with_name(f".{target.name}.{end}") for end in ("tmp", "former"))
-    for each in (temporary, former):
-        each.unlink(missing_ok=True)  # of a process that was killed: no other one writes, see `serve._lock`
-    try:
-        with temporary.open("xb") as file:
-            if access:
-                os.fchmod(file.fileno(), S_IMODE(access.st_mode))
-                with suppress(PermissionError):
-                    os.fchown(file.fileno(), access.st_uid, access.st_gid)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        written = stamp_of(temporary)
-        with suppress(OSError):
-            os.link(target, former)
-        if stamp_of(path) not in ((), stamp):
-            return ()
-        os.replace(temporary, target)
-        if stamp_of(former) not in ((), stamp):
-            os.replace(former, edited := target.with_name(target.name + EDITED))
-            say(f"{path.name}: what was saved at the moment of a write is in {edited.name}")
-    finally:
-        temporary.unlink(missing_ok=True)
-        former.unlink(missing_ok=True)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # before anything says that the file was written
-    finally:
-        os.close(folder)
-    return written
-
-
-def _write_in_place(target: Path, data: bytes) -> Stamp:
-    """Write a file that cannot be replaced; if there is no space for it, it stays as it was. Raises OSError."""
-    with target.open("r+b") as file:
-        former = file.read()
-        try:
-            if len(data) > len(former):
-                os.posix_fallocate(file.fileno(), 0, len(data))
-            _overwrite(file, data)
-        except OSError:
-            _overwrite(file, former)
-            raise
-    return stamp_of(target)
-
-
-def _overwrite(file: IO[bytes], data: bytes) -> None:
-    file.seek(0)
-    file.write(data)
-    file.truncate()
-    file.flush()
-    os.fsync(file.fileno())
-
-
 def _by_member(service: Service) -> dict[str, StoredView]:
     """The items of a service, by the names of the members of its file."""
-    return {each.resource.public_name: each for each in service.stored.values()}
+    return {stored.resource.public_name: stored for stored in service.stored.values()}
 
 
 def _place_ids(service: Service, content: Content) -> None:
-    """Let new items have their ids where those of the file have them."""
+    """Put the ids of new items first or last, as the items of the file have them."""
     for name, stored in _by_member(service).items():
-        first = next(iter(exactjson.cut(content.sample(name) or b"{}")), content.id_name)
-        cast(FileItems, stored).ids_are_last = first != content.id_name
+        first_member = next(iter(exactjson.cut(content.sample(name) or b"{}")), content.id_name)
+        cast(FileItems, stored).ids_are_last = first_member != content.id_name
 
 
 def fill(service: Service, content: Content, declared: Mapping[str, Declared]) -> None:
-    """Store what a file has, without events. Raises FileError for an item that is to be checked, and is invalid."""
+    """Store the items of a file, without events. Raises FileError for an invalid item, if items are checked."""
     now = rfc3339(service.clock.time())
     _place_ids(service, content)
     for name, stored in _by_member(service).items():
-        items = iter(content.items(name))
-        while part := [*islice(items, TOGETHER)]:
-            records = [
-                _record(cast(FileItems, stored), content, *each, declared[name].is_checked, now) for each in part
-            ]
+        items, is_checked = iter(content.items(name)), declared[name].is_checked
+        while batch := [*islice(items, TOGETHER)]:
+            records = [_record(cast(FileItems, stored), content, *item, is_checked, now) for item in batch]
             service.write(partial(_insert, stored, records))
             time.sleep(YIELD_SECONDS)
 
 
 def _insert(stored: StoredView, records: list[Record], unit: Unit) -> None:
     unit.put_records(stored.name, records)
-    unit.use_ids(stored, [each.id for each in records])
+    unit.use_ids(stored, [record.id for record in records])
 
 
 def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_checked: bool, now: str) -> Record:
@@ -357,7 +270,7 @@ def _record(stored: FileItems, content: Content, key: str, text: Buffer, is_chec
         raise content.fault(resource.public_name, key, f"{problem}: change it, or the schema") from None
 
 
-def apart(work: Callable[..., T], *arguments: Any) -> T:
+def in_thread(work: Callable[..., T], *arguments: Any) -> T:
     """The result of work that blocks: under gevent in a thread of its own, so that requests continue."""
     if not monkey.is_module_patched("threading"):
         return work(*arguments)
@@ -369,14 +282,8 @@ def apart(work: Callable[..., T], *arguments: Any) -> T:
 
 
 def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> T | Exception:
-    """What work returns, or the exception that it raises: gevent prints a traceback of what a thread raises."""
+    """The result of work, or its exception: gevent would print a traceback of an exception in a thread."""
     try:
         return work(*arguments)
     except Exception as error:
         return error
-
-
-def say(*lines: str) -> None:
-    """Print lines to standard error, those after the first indented; a name of a file can have any character."""
-    shown = ("".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in lines)
-    click.echo("\n  ".join(shown), err=True)

@@ -9,7 +9,7 @@ from restkeeper.config import DEFAULT_QUOTA, Config, settings
 from restkeeper.features import events
 from restkeeper.features.batch import MOST_OPERATIONS
 from restkeeper.features.files import declarations, reading
-from restkeeper.features.harness import MOST_BODY, MOST_VALUES, control, faults, journal, spaces
+from restkeeper.features.harness import MOST_BODY, MOST_VALUES, documents, faults, journal, spaces
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
 from restkeeper.features.webhooks import deliverer, sender
@@ -94,8 +94,8 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "connections to a server": (5000,),  # restkeeper/server/settings.py
     "bytes and values that seed": (MOST_BODY, MOST_VALUES),
     "requests and deliveries that a space": (journal.MOST_REQUESTS, MOST_CAUGHT, journal.MOST_BYTES),
-    "bytes of the content of a fault": (control.MOST_CONTENT,),
-    "a delay": (spaces.LONGEST_DELAY, control.LONGEST_WAIT),
+    "bytes of the content of a fault": (documents.MOST_CONTENT,),
+    "a delay": (spaces.LONGEST_DELAY, documents.LONGEST_WAIT),
     "items and bytes of a list": (declarations.LISTS["page_limit"], declarations.LISTS["page_bytes"]),
     "bytes of an item; of an array": (reading.LONGEST_ITEM, reading.LONGEST_ITEM),
     "characters of the name": (checks.LONGEST_PATH,),

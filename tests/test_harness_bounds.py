@@ -285,7 +285,7 @@ def test_nothing_else_of_a_request_is_kept() -> None:
     kept.end(kept.begin(environ, ""), None, matched=True)
     held = ref(source)
     del source, environ
-    assert held() is None and [each.shown()["body"] for each in kept] == ["a"]
+    assert held() is None and [each.document()["body"] for each in kept] == ["a"]
 
 
 @pytest.mark.needs("webhooks")

@@ -30,7 +30,7 @@ MOST_FAULTS = 100
 
 
 class Declared(SimpleNamespace):
-    """A fault or a stub, with the fields of control.NewFaultSchema or control.StubSchema, or responses to deliveries.
+    """A fault or a stub, with the fields of its schema in `documents`, or responses to deliveries.
 
     `met` is how many times it has happened, and `seen` how many requests it was for.
     """
@@ -130,20 +130,20 @@ class Faults:
         self._faults = []
 
     def _end(self, declared: list[Declared]) -> None:
-        self._missed.extend(each for each in declared if not each.is_met)
+        self._missed.extend(declaration for declaration in declared if not declaration.is_met)
 
     def _require_possible(self, method: str, path: str, *, is_stub: bool = False) -> None:
         if len(self._faults) + len(self._stubs) >= MOST_FAULTS:
             raise Conflict(f"a space has at most {MOST_FAULTS} faults and stubs")
         rules, here, wrong = [*self._app.url_map.iter_rules()], _methods_at(self._app, path), {}
-        methods = sorted({each for rule in rules for each in rule.methods or ()})
-        if not any(is_like(each, method) for each in methods):
+        methods = sorted({method for rule in rules for method in rule.methods or ()})
+        if not any(is_like(existing, method) for existing in methods):
             wrong["method"] = f"is none of {', '.join(methods)}, nor a pattern with `*`"
         if "?" in path or "#" in path:
             wrong["path"] = "must be without a query: a path is one with every query"
-        elif is_stub and any(is_like(each, method) for each in here):
+        elif is_stub and any(is_like(allowed, method) for allowed in here):
             wrong["path"] = "is a route of the service, which a fault can respond for"
-        elif not (is_stub or here or "*" in path or any(is_at(path.encode(), each.path) for each in self._stubs)):
+        elif not (is_stub or here or "*" in path or any(is_at(path.encode(), stub.path) for stub in self._stubs)):
             wrong["path"] = "is no route, no stub, and no pattern with `*`"
         require_none([{"pointer": f"#/{name}", "detail": text} for name, text in wrong.items()])
 
@@ -172,6 +172,6 @@ def _is_for(sent: Any, declared: Declared) -> bool:
 
 def _methods_at(app: Application, path: str) -> set[str]:
     """The methods of the routes at a path, in any version of the API."""
-    prefixes = {found[0] for rule in app.url_map.iter_rules() if (found := VERSION.match(rule.rule))}
+    prefixes = {version[0] for rule in app.url_map.iter_rules() if (version := VERSION.match(rule.rule))}
     adapter = app.url_map.bind("localhost")
-    return {method for each in ("", *prefixes) for method in adapter.allowed_methods(each + path)}
+    return {method for prefix in ("", *prefixes) for method in adapter.allowed_methods(prefix + path)}

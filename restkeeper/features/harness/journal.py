@@ -31,26 +31,26 @@ class Content(io.BytesIO):
     def __init__(self, environ: dict[str, Any], most: int) -> None:
         super().__init__()
         length, has_end = get_content_length(environ), environ.get("wsgi.input_terminated")
-        self._left = min(most + 1, (most + 1 if has_end else 0) if length is None else length)
+        self._missing = min(most + 1, (most + 1 if has_end else 0) if length is None else length)
         self._source = environ["wsgi.input"]
         self._error: Exception | None = None
 
     def receive(self) -> None:
-        """Keep what has not been received; the client is asked for it."""
-        if not self._left:
+        """Receive the rest of the content, for which the client is asked."""
+        if not self._missing:
             return
         try:
-            while piece := self._source.read(min(PIECE, self._left)):
+            while piece := self._source.read(min(PIECE, self._missing)):
                 self.write(piece)
-                self._left -= len(piece)
+                self._missing -= len(piece)
         except Exception as error:  # PEP 3333 leaves it to servers what they raise
             self._error = error
         self.release()
         self.seek(0)
 
     def release(self) -> None:
-        """Keep nothing of the request but its data: it has ended."""
-        self._source, self._left = None, 0
+        """Keep only the data of the request, which has ended."""
+        self._source, self._missing = None, 0
 
     def read(self, size: int | None = -1, /) -> bytes:
         self.receive()
@@ -87,13 +87,13 @@ class Sent:
 
     @property
     def cut(self) -> list[str]:
-        """What is longer than it is shown."""
+        """The names of parts that are longer than in `document`."""
         sizes = {"body": len(self.content.getvalue()), "response": len(self.response)}
         long = ["headers"] * (sum(map(len, self.headers.values())) > MOST_HEADERS)
         return long + [name for name, size in sizes.items() if size > self._most]
 
-    def shown(self) -> dict[str, Any]:
-        """A JSON object, see control.RequestSchema."""
+    def document(self) -> dict[str, Any]:
+        """A JSON object, see documents.RequestSchema."""
         names = ("number", "at", "ms", "method", "query", "status", "response_headers", "matched", "fault")
         body, response = (data[: self._most] for data in (self.content.getvalue(), self.response))
         return {name: getattr(self, name) for name in names} | {
@@ -141,15 +141,10 @@ class Journal:
             self._bytes -= self._sent.popleft().size
 
     def __iter__(self) -> Iterator[Sent]:
-        """All of them, the oldest first."""
+        """All requests, the oldest first."""
         return iter(list(self._sent))
 
     def find(self, *, method: str = "*", path: str = "*", unmatched: bool = False) -> list[Sent]:
-        """Those with this method and path, patterns with `*`, the oldest first; `unmatched` ones had no route."""
-        return [
-            sent
-            for sent in self
-            if is_like(sent.method, method.upper())
-            and is_at(sent.path, path)
-            and not (unmatched and sent.matched is not False)
-        ]
+        """The requests with this method and path, patterns with `*`, the oldest first; `unmatched`: without a route."""
+        requests = [sent for sent in self if is_like(sent.method, method.upper()) and is_at(sent.path, path)]
+        return [sent for sent in requests if not unmatched or sent.matched is False]

@@ -19,12 +19,12 @@ class Ports:
     """Gives each free port once; those of a range in turn, so that each comes again as late as it can."""
 
     def __init__(self, config: Config) -> None:
-        first, _, last = config.harness_ports.partition("-")
-        numbers = range(int(first), int(last) + 1) if first else range(0)
+        lowest, _, highest = config.harness_ports.partition("-")
+        numbers = range(int(lowest), int(highest) + 1) if lowest else range(0)
         self._next: Iterator[int] = cycle(numbers) if numbers else repeat(0)
         self._most = len(numbers) or MOST_TRIES
-        own = config.host if config.host.startswith("127.") else "127.0.0.1"  # one of many that are this machine
-        self._hosts = [config.host] if config.harness == "remote" else [own, "::1"]
+        address = config.host if config.host.startswith("127.") else "127.0.0.1"  # one of many that are this machine
+        self._hosts = [config.host] if config.harness == "remote" else [address, "::1"]
         self._given = set[int]()
 
     def listen(self) -> list[socket]:
@@ -35,19 +35,19 @@ class Ports:
         reason = "all were given"
         for number in islice(self._next, self._most):
             try:
-                found = _listening(self._hosts, number)
+                listeners = _listening(self._hosts, number)
             except OSError as error:
                 reason = os.strerror(error.errno or 0)
                 if error.errno == EADDRINUSE:
                     continue
                 break
-            port = found[0].getsockname()[1]
-            is_last = 0 <= most - SPARE_FILES <= found[-1].fileno()  # a descriptor is the lowest one that is free
+            port = listeners[0].getsockname()[1]
+            is_last = 0 <= most - SPARE_FILES <= listeners[-1].fileno()  # a descriptor is the lowest one that is free
             if not is_last and (number or port not in self._given):
                 self._given.add(port)
-                return found
-            for each in found:
-                each.close()
+                return listeners
+            for listener in listeners:
+                listener.close()
             if is_last:
                 reason = os.strerror(EMFILE)
                 break
@@ -59,16 +59,16 @@ class Ports:
 
 def _listening(hosts: list[str], port: int) -> list[socket]:
     """Listening sockets at a port of these addresses, 0 for any; without IPv6 if this machine has none."""
-    found: list[socket] = []
+    listeners: list[socket] = []
     with ExitStack() as failing:
         for host in hosts:
             family = AF_INET6 if ":" in host else AF_INET
             try:
-                each = create_server((host, port), family=family, dualstack_ipv6=host == "::")
-                found.append(failing.enter_context(each))
+                listener = create_server((host, port), family=family, dualstack_ipv6=host == "::")
+                listeners.append(failing.enter_context(listener))
             except OSError as error:
-                if not found or error.errno not in (EADDRNOTAVAIL, EAFNOSUPPORT):
+                if not listeners or error.errno not in (EADDRNOTAVAIL, EAFNOSUPPORT):
                     raise
-            port = found[0].getsockname()[1]
+            port = listeners[0].getsockname()[1]
         failing.pop_all()
-    return found
+    return listeners

@@ -66,8 +66,8 @@ def _served(app: Any, environ: dict[str, Any]) -> WsgiResponse:
     if EVENT_STREAM in environ.get("HTTP_ACCEPT", ""):
         environ[IS_CANCELLED] = lambda: True  # the events that there are: their client soon requests the next ones
     reply = WsgiResponse.from_app(app, environ, buffered=True)
-    for each in (environ[FAULT], *environ[ROUTES]):
-        reply.headers.update(getattr(each, "headers", {}))
+    for declared in (environ[FAULT], *environ[ROUTES]):
+        reply.headers.update(getattr(declared, "headers", {}))
     return reply
 
 
@@ -88,9 +88,9 @@ def answer(request: Request) -> Reply | None:
     if declared is None:
         return None
     content, kind = declared.content or (b"", "text/plain; charset=utf-8")
-    made = Reply(content, declared.status)
-    made.content_type = declared.content_type or kind
-    return made
+    reply = Reply(content, declared.status)
+    reply.content_type = declared.content_type or kind
+    return reply
 
 
 def _reset(connection: Any) -> None:

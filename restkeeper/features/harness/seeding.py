@@ -25,10 +25,10 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     """
     turns: Any = partial(in_turns, clock=service.clock, others=inf)  # only this space waits for the transaction
     now, limits = rfc3339(service.clock.time()), service.domain.limits
-    collections = {each.resource.public_name: each for each in service.stored.values()}
+    collections = {stored.resource.public_name: stored for stored in service.stored.values()}
     if unknown := [name for name in data if name not in collections]:
-        known = ", ".join(collections)
-        raise NotFound(f"there is no collection {shortened(unknown[0])!r}; there are: {known}")
+        names = ", ".join(collections)
+        raise NotFound(f"there is no collection {shortened(unknown[0])!r}; there are: {names}")
 
     @contextmanager
     def at(pointer: str) -> Iterator[None]:
@@ -54,10 +54,10 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     def work(unit: Unit) -> None:
         created = []
         for name, sent in data.items():
-            for number, each in turns(enumerate(sent if isinstance(sent, list) else [sent])):
+            for number, item in turns(enumerate(sent if isinstance(sent, list) else [sent])):
                 pointer = f"/seed/{name}" + (f"/{number}" if isinstance(sent, list) else "")
                 with at(pointer):
-                    created.append((pointer, create(unit, collections[name], each)))
+                    created.append((pointer, create(unit, collections[name], item)))
         for pointer, change in turns(created):
             with at(pointer):
                 service.domain.check(unit, change, bounded=False)

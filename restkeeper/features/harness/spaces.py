@@ -260,11 +260,11 @@ class Spaces:
             raise Conflict("the space at the server's own address ends with the server")
         with self._lock:
             self._spaces.pop(space.id, None)
-            former, space.instance = space.instance, None
-        if former:
+            previous, space.instance = space.instance, None
+        if previous:
             space.ended.set()
             space.close()
-            self._give_back(former)
+            self._give_back(previous)
 
     def renew(self, space: Space) -> None:
         """Make a space as new, and empty. Requests under way keep the instance that it had. Raises as `using`."""

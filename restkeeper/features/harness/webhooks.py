@@ -58,9 +58,9 @@ class Catcher:
         until = time.monotonic() + within
         while True:
             self.deliver()
-            found = [sent for sent in self._caught if sent["number"] > after and is_like(sent["type"], type)]
-            if len(found) >= times or time.monotonic() >= until or is_over():
-                return found
+            deliveries = [sent for sent in self._caught if sent["number"] > after and is_like(sent["type"], type)]
+            if len(deliveries) >= times or time.monotonic() >= until or is_over():
+                return deliveries
             time.sleep(LOOK_SECONDS)
 
     def respond(self, statuses: list[int]) -> Declared:
@@ -72,8 +72,7 @@ class Catcher:
         """Send what is due."""
         if not self._is_open or not self._service.store.count(WEBHOOKS.name):
             return
-        made = deliverer_of(self._service, self._send, at_once=1, chance=lambda: 0.0)
-        with self._lock, closing(made) as deliverer:
+        with self._lock, closing(deliverer_of(self._service, self._send, at_once=1, chance=lambda: 0.0)) as deliverer:
             until = time.monotonic() + LONGEST_SECONDS
             while deliverer.deliver_once() and time.monotonic() < until:
                 pass
@@ -92,8 +91,9 @@ class Catcher:
     def _next_due(self, after: float) -> float:
         """When the next attempts after a time are: those of a paused webhook stay, and are not waited for."""
         webhooks = self._webhooks() if self._is_open else []
-        pending = [self._service.store.deliveries(each, None, MOST_PENDING, "pending") for each in webhooks]
-        return min((each.due for each in chain(*pending) if each.due is not None and each.due > after), default=inf)
+        pending = [self._service.store.deliveries(webhook, None, MOST_PENDING, "pending") for webhook in webhooks]
+        times = (delivery.due for delivery in chain(*pending))
+        return min((due for due in times if due is not None and due > after), default=inf)
 
     def _webhooks(self) -> list[str]:
         page = self._service.store.page(WEBHOOKS.name, Query(limit=MOST_WEBHOOKS))
@@ -106,7 +106,7 @@ class Catcher:
             raise Conflict("the service has no webhooks: that feature is closed")
         if service.store.count(WEBHOOKS.name):
             return
-        names = tuple(each.name for each in service.resources if each.events)
+        names = tuple(resource.name for resource in service.resources if resource.events)
         past = service.store.events(self.since, EventFilter(names), MOST_EVENTS).events
 
         def subscribe(unit: Unit) -> None:
@@ -135,7 +135,7 @@ class Catcher:
 
     def _signers(self, headers: Mapping[str, str], body: bytes) -> list[str]:
         """The secrets of webhooks of the space that have signed a message."""
-        id, at, given = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
-        own = self._service.store.write(lambda transaction: [*map(transaction.secrets, self._webhooks())])
-        secrets, found = [each.value for each in chain(*own)], given.split()
-        return [each for each in secrets if signed(id, body, [each], now=float(at))["webhook-signature"] in found]
+        id, at, signatures = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+        stored = self._service.store.write(lambda transaction: [*map(transaction.secrets, self._webhooks())])
+        values, genuine = [secret.value for secret in chain(*stored)], signatures.split()
+        return [value for value in values if signed(id, body, [value], now=float(at))["webhook-signature"] in genuine]

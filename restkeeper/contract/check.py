@@ -83,11 +83,11 @@ class Finding(NamedTuple):
     def paragraph(self) -> str:
         """What changed and where, whom it breaks and what to do instead."""
         lines = [f"{self.severity}: {self.headline}", *_listed("in ", self.locations)]
-        also = [f"{each.subject}: {each.what}" for each in self.others if each.what != self.change.what]
-        same = [str(each.subject) for each in self.others if each.what == self.change.what]
+        also = [f"{change.subject}: {change.what}" for change in self.others if change.what != self.change.what]
+        same = [str(change.subject) for change in self.others if change.what == self.change.what]
         lines += _listed("also ", [*dict.fromkeys(same), *dict.fromkeys(also)])
         if self.severity is not Severity.COMPATIBLE:
-            whom = dict.fromkeys(each.whom for each in (self.change, *self.others))
+            whom = dict.fromkeys(change.whom for change in (self.change, *self.others))
             lines += [f"    breaks: {'; '.join(whom)}", f"    instead: {self.change.remedy}"]
         return "\n".join(lines)
 
@@ -118,18 +118,18 @@ def compare(
     causes: dict[str, dict[ContractChange, set[str]]] = {}
     for change, location in _Comparison(version, before, after, today, window, {*moved}).changes():
         causes.setdefault(change.cause, {}).setdefault(change, set()).add(location)
-    found = []
-    for same in causes.values():
-        worst = min(each.severity for each in same)
-        worse = [each for each in same if each.severity is worst]
-        first, *others = sorted(worse, key=lambda each: each.subject.kind == "parameter")  # it changes as its field
-        found.append(Finding(version, first, sorted(same[first] - {""}), others))
-    return sorted(found, key=lambda each: (each.severity, each.headline))
+    findings = []
+    for changes in causes.values():
+        worst = min(change.severity for change in changes)
+        worse = [change for change in changes if change.severity is worst]
+        change, *others = sorted(worse, key=lambda change: change.subject.kind == "parameter")  # fields come first
+        findings.append(Finding(version, change, sorted(changes[change] - {""}), others))
+    return sorted(findings, key=lambda finding: (finding.severity, finding.headline))
 
 
 def _listed(word: str, texts: list[str]) -> Iterator[str]:
     """A line for each of the first texts, and one that says how many more there are."""
-    yield from (f"    {word}{each}" for each in texts[:MOST])
+    yield from (f"    {word}{text}" for text in texts[:MOST])
     if more := len(texts[MOST:]):
         yield f"    {'and ' if word == 'in ' else ''}{word}{more} more"
 
@@ -137,8 +137,8 @@ def _listed(word: str, texts: list[str]) -> Iterator[str]:
 class _Comparison:
     """The comparison of the facts of two documents of a version.
 
-    What came or went with a version, a collection or a field is told with that: its name in lists of values, the
-    webhooks of a collection, the filters of a field.
+    A version, a collection or a field comes or goes with its parts, which are no changes of their own: its name in
+    lists of values, the webhooks of a collection, the filters of a field.
     """
 
     def __init__(self, version: str, before: Facts, after: Facts, today: date, window: int, moved: set[str]) -> None:
@@ -148,19 +148,19 @@ class _Comparison:
         self._moved = {how: moved | _only(*sides) for how, sides in self._sides.items()}
 
     def changes(self) -> Iterator[tuple[ContractChange, str]]:
-        """All changes, each with the locations where it is seen. Of what came or went, its parts are not told."""
+        """All changes, each with a location. If an element came or went, there are no changes of its parts."""
         was, now = self._before.facts, self._after.facts
         keys = [key for key in {**was, **now} if was.get(key) != now.get(key)]
         keys.sort(key=lambda key: (key.component or key.holder, key))
         parts = {key.whole for key in keys if key.row in PRESENCE}
         for key in keys:
-            own = key.whole if key.row in PRESENCE else None
-            if not any(each in parts and each != own for each in key.above()):
+            element = key.whole if key.row in PRESENCE else None
+            if not any(container in parts and container != element for container in key.above()):
                 for change in self._of(key, was.get(key), now.get(key)):
                     yield change, ", ".join(filter(None, (key.holder, key.part)))
 
     def _of(self, key: Key, was: Any, now: Any) -> Iterator[ContractChange]:
-        """The changes from a fact to another one; None is what is not there."""
+        """The changes from a fact to another one; None for a fact that is not there."""
         row, how = key.row, "added" if was is None else "removed" if now is None else "changed"
         enums = [facts.get(key._replace(row="enum")) for facts in (self._before.facts, self._after.facts)]
         if row == "sunset":
@@ -202,7 +202,7 @@ class _Comparison:
         yield self._change(key, row, how, judged.what if judged else what, judged)
 
     def _values(self, key: Key, was: frozenset[str], now: frozenset[str]) -> Iterator[ContractChange]:
-        """The values of a list that are no longer in it, and those that are new."""
+        """The values that a list no longer has, and its new ones."""
         subject = self._subject(key)
         is_open = key.row == "enum" and key._replace(row="x-extensible") in self._before.facts
         for how, side, values, says in (
@@ -211,17 +211,17 @@ class _Comparison:
         ):
             names = is_open or key.row == "then" or subject.kind == "parameter"
             told = self._told(side, subject) if names else set()
-            if left := sorted(each for each in values if _head(each) not in told):
+            if texts := sorted(value for value in values if _head(value) not in told):
                 row = "enum of x-extensible" if is_open else key.row
-                yield self._change(key, row, how, f"{key.row}: {says.format(', '.join(left))}")
+                yield self._change(key, row, how, f"{key.row}: {says.format(', '.join(texts))}")
 
     def _told(self, how: str, subject: Subject) -> set[str]:
-        """The names that came or went as something else: versions, collections; of a parameter also fields."""
-        one, other = (each.fields.get(subject.tag, {}).keys() for each in self._sides[how])
+        """The names of versions and collections that came or went; for a parameter also those of fields."""
+        one, other = (facts.fields.get(subject.tag, {}).keys() for facts in self._sides[how])
         return self._moved[how] | (one - other if subject.kind == "parameter" else set())
 
     def _subject(self, key: Key) -> Subject:
-        """What a fact is about, as it is called in findings."""
+        """The subject of a fact, with its name in findings."""
         tag = (self._after.tags | self._before.tags).get(key.holder, "")
         words = key.part.split()
         if "parameter" in words or "header" in words:
@@ -255,7 +255,7 @@ class _Comparison:
         return ContractChange(severity, subject, what, whom, instead, cause, row, how)
 
     def _removal(self, sunset: str | None) -> Judgement:
-        """The removal of an element with that accepted sunset: harmless after it. None is without a deprecation."""
+        """The removal of an element with an accepted sunset, harmless after it; None if it was not deprecated."""
         day = _day_of(sunset)
         if not day:
             return Judgement(Severity.BREAKING, "removed, and it was not deprecated with a sunset", DEPRECATE)
@@ -266,7 +266,7 @@ class _Comparison:
         return Judgement(Severity.BREAKING, what, f"keep it until {day}")
 
     def _marked(self, accepted: str | None, declared: str | None) -> Judgement:
-        """What changed in the deprecation of an element that stays."""
+        """The change in the deprecation of an element that stays."""
         later = f"declare a sunset at {self._earliest} or later: the window is {self._window} days"
         if declared is None:
             return Judgement(Severity.COMPATIBLE, "no longer deprecated")
@@ -295,15 +295,15 @@ class _Comparison:
             return f"keep it, and deprecate it first: Deprecation({declared}); it may go after its sunset"
         if row in SHARED:
             return "leave it as it is: all versions share it, so that a new one does not help"
-        kept = f"leave it as it is in {self._version}"
+        advice = f"leave it as it is in {self._version}"
         if subject.kind in ("field", "schema"):
             revision = (self._after.revisions | self._before.revisions).get(subject.tag, 1)
-            shown = f"Version({self._version!r}, revisions={{{subject.tag!r}: {revision}}})"
-            kept += f", and make the change in a new version: {shown} shows the items as of revision {revision}"
-        return f"make it optional; or {kept}" if row.startswith("required") else kept
+            example = f"Version({self._version!r}, revisions={{{subject.tag!r}: {revision}}})"
+            advice += f", and make the change in a new version: {example} shows the items as of revision {revision}"
+        return f"make it optional; or {advice}" if row.startswith("required") else advice
 
     def _deprecated(self, subject: Subject) -> Iterator[str]:
-        """The arguments of a deprecation that say what it is of. The unversioned paths are deprecated as a whole."""
+        """The arguments of a deprecation for its subject. The unversioned paths are deprecated as a whole."""
         method, _, path = subject.name.partition(" ")
         named = path if path.startswith("/api/") else f"/api/{self._version}{path}"
         if subject.kind == "operation" and named != path and f"{method} {named}" in self._after.tags:
@@ -312,7 +312,7 @@ class _Comparison:
         yield f"version={self._version!r}"
         if subject.kind == "operation":
             route = _ARGUMENT.sub(r"<\1>", named.removeprefix(f"/api/{self._version}"))  # as Flask has it
-            stays = any(each.partition(" ")[2] == path for each in self._after.tags)
+            stays = any(operation.partition(" ")[2] == path for operation in self._after.tags)
             yield f"path={route!r}" + (f", method={method!r}" if stays else "")
         elif subject.kind == "collection":
             yield f"path='/{subject.name}'"
@@ -324,9 +324,9 @@ def _only(one: Facts, other: Facts) -> set[str]:
     """The names of collections that only one document has, and those of their items in the names of webhooks."""
     tags = {*one.tags.values()} - {*other.tags.values()}
     parts = [key for key in one.facts if key.row == "component"]
-    shown = {key.component for key in parts if key.is_shown and one.tags[key.holder] in tags}
-    sent = [key.holder for key in parts if key.component in shown and key.holder.startswith("webhook ")]
-    return tags | {_head(each.removeprefix("webhook ")) for each in sent}
+    components = {key.component for key in parts if key.is_shown and one.tags[key.holder] in tags}
+    sent = [key.holder for key in parts if key.component in components and key.holder.startswith("webhook ")]
+    return tags | {_head(holder.removeprefix("webhook ")) for holder in sent}
 
 
 def _day_of(sunset: str | None) -> date | None:
@@ -350,7 +350,7 @@ def _what(row: str, how: str, was: Any, now: Any) -> str:
         return SAYS[row][how == "removed"]
     if was is True or now is True:
         return f"is {row} now" if now else f"is no longer {row}"
-    before, after = (", ".join(sorted(each)) if isinstance(each, frozenset) else each for each in (was, now))
+    before, after = (", ".join(sorted(fact)) if isinstance(fact, frozenset) else fact for fact in (was, now))
     if how == "added":
         return f"{row} is {after} now, and there was none"
     if how == "removed":
@@ -359,5 +359,4 @@ def _what(row: str, how: str, was: Any, now: Any) -> str:
 
 
 def _head(value: str) -> str:
-    found = _HEAD.match(value)
-    return found[1] if found else ""
+    return match[1] if (match := _HEAD.match(value)) else ""

@@ -29,11 +29,11 @@ _REFERENCE = re.compile(r"#/components/(\w+)/([^/]+)")
 
 
 class Key(NamedTuple):
-    """What a fact is about, and the row of the table of decisions that judges it.
+    """The subject of a fact, and the row of the table of decisions that judges the fact.
 
     A `holder` is an operation or a webhook, a `part` of it for example "response 200", and a `component` a schema that
     is reached there. The `name` of a field is in dotted words; "[]" are the elements of an array, "*" fields that are
-    not declared, "|" one of several alternatives. Without a name it is about the whole.
+    not declared, "|" one of several alternatives. Without a name the subject is the whole schema.
     """
 
     holder: str = ""
@@ -44,7 +44,7 @@ class Key(NamedTuple):
 
     @property
     def in_response(self) -> bool:
-        """Whether the service writes what is there, in a response or in the message of a webhook."""
+        """Whether the service writes this part: it is in a response or in the message of a webhook."""
         return self.part.startswith(("response", "message"))
 
     @property
@@ -54,20 +54,20 @@ class Key(NamedTuple):
 
     @property
     def whole(self) -> "Key":
-        """What the fact is about, without the row."""
+        """The subject without the row."""
         return self._replace(row="")
 
     def above(self) -> Iterator["Key"]:
-        """All that this is a part of, and itself."""
+        """The keys of everything that contains this subject, and of the subject itself."""
         yield Key()
         words = self.part.split(" ")
         yield from (Key(self.holder, " ".join(words[:end])) for end in range(len(words) + 1))
-        for each in re.finditer(r"^|[.\[*|]|$", self.name):
-            yield Key(self.holder, self.part, self.component, self.name[: each.start()])
+        for end in re.finditer(r"^|[.\[*|]|$", self.name):
+            yield Key(self.holder, self.part, self.component, self.name[: end.start()])
 
 
 class Facts:
-    """The facts of a document, the tags of its operations, and the fields that those of a tag return.
+    """The facts of a document, the tags of its operations, and the fields that the operations of a tag return.
 
     Raises ValueError for a reference to nothing.
     """
@@ -85,9 +85,9 @@ class Facts:
             self._parameter(Key(part=f"response header {name}"), "header", self._resolve(header))
         everywhere = document.get("servers", [{"url": "/"}])
         for path, item in document.get("paths", {}).items():
-            for method, own in item.items():
-                if isinstance(own, dict):
-                    self._at_servers(f"{method.upper()} ", path, item.get("servers", everywhere), own, item)
+            for method, operation in item.items():
+                if isinstance(operation, dict):
+                    self._at_servers(f"{method.upper()} ", path, item.get("servers", everywhere), operation, item)
         for name, item in document.get("webhooks", {}).items():
             self._webhook(Key(f"webhook {name}"), item["post"])
         self.fields: dict[str, dict[str, str | None]] = {}  # with their sunsets
@@ -106,12 +106,12 @@ class Facts:
             if fact is not None and fact is not False:
                 self.facts[Key(*about[:4], row)] = fact
 
-    def _at_servers(self, method: str, path: str, servers: list[Json], own: Json, item: Json) -> None:
+    def _at_servers(self, method: str, path: str, servers: list[Json], operation: Json, item: Json) -> None:
         """Note the facts of an operation at each address that it has."""
         whole, whole_open = self.facts, self.open
         self.facts, self.open = {}, set()
-        holders = [f"{method}{each['url'].rstrip('/')}{path}" for each in servers]
-        self._operation(Key(holders[0]), own, item.get("parameters", []))
+        holders = [f"{method}{server['url'].rstrip('/')}{path}" for server in servers]
+        self._operation(Key(holders[0]), operation, item.get("parameters", []))
         for holder, server in zip(holders, servers, strict=True):
             self.tags[holder] = self.tags[holders[0]]
             whole |= {key._replace(holder=holder): fact for key, fact in self.facts.items()}
@@ -121,27 +121,28 @@ class Facts:
                 whole[key] = min(sunset, whole.get(key) or sunset)
         self.facts, self.open = whole, whole_open
 
-    def _operation(self, about: Key, own: Json, common: list[Json]) -> None:
-        self.tags[about.holder] = next(iter(own.get("tags", ())), "")
+    def _operation(self, about: Key, operation: Json, common: list[Json]) -> None:
+        self.tags[about.holder] = next(iter(operation.get("tags", ())), "")
         schemes = self._document.get("components", {}).get("securitySchemes", {})
-        ways: Any = own.get("security", self._document.get("security", []))
-        known = {name: " ".join(str(each[key]) for key in SCHEME if key in each) for name, each in schemes.items()}
-        needed = {" with ".join(sorted(f"{name} ({known.get(name, '')})" for name in way)) for way in ways}
-        scope = own.get("x-required-scope")
+        ways: Any = operation.get("security", self._document.get("security", []))
+        texts = {name: " ".join(str(value[key]) for key in SCHEME if key in value) for name, value in schemes.items()}
+        needed = {" with ".join(sorted(f"{name} ({texts.get(name, '')})" for name in way)) for way in ways}
+        scope = operation.get("x-required-scope")
         facts: Json = {
             "operation": True,
-            "sunset": _sunset(own),
-            "operationId": own.get("operationId"),
+            "sunset": _sunset(operation),
+            "operationId": operation.get("operationId"),
             "security": frozenset(needed) if needed and all(needed) else None,
             "x-required-scope": frozenset({scope, "admin"}) if scope else None,
-            "x-ownership": frozenset(OWNERSHIPS[own.get("x-ownership", "none")]),
+            "x-ownership": frozenset(OWNERSHIPS[operation.get("x-ownership", "none")]),
         }
         self._note(about, facts)
-        for each in map(self._resolve, [*common, *own.get("parameters", ())]):
-            self._parameter(about._replace(part=f"{each['in']} parameter {each['name']}"), "parameter", each)
-        self._body(about._replace(part="request body"), own.get("requestBody", {}))
-        for status, each in own.get("responses", {}).items():
-            response = self._resolve(each)
+        for parameter in map(self._resolve, [*common, *operation.get("parameters", ())]):
+            part = f"{parameter['in']} parameter {parameter['name']}"
+            self._parameter(about._replace(part=part), "parameter", parameter)
+        self._body(about._replace(part="request body"), operation.get("requestBody", {}))
+        for status, response in operation.get("responses", {}).items():
+            response = self._resolve(response)
             for one in map(str, response.get("x-statuses", [status])):
                 kind = "success status" if one.startswith("2") else "error status"
                 self._note(about._replace(part=f"response {one}"), {kind: True})
@@ -150,42 +151,42 @@ class Facts:
             for name, header in response.get("headers", {}).items():
                 self._parameter(inner._replace(part=f"{inner.part} header {name}"), "header", self._resolve(header))
 
-    def _webhook(self, about: Key, own: Json) -> None:
+    def _webhook(self, about: Key, webhook: Json) -> None:
         """A webhook: what the service sends, and the statuses by which the client accepts it."""
-        self.tags[about.holder] = next(iter(own.get("tags", ())), "")
+        self.tags[about.holder] = next(iter(webhook.get("tags", ())), "")
         self._note(about, {"webhook": True})
-        for each in map(self._resolve, own.get("parameters", ())):
-            self._parameter(about._replace(part=f"message header {each['name']}"), "header", each)
-        self._body(about._replace(part="message"), own.get("requestBody", {}))
-        for status in own.get("responses", {}):
+        for header in map(self._resolve, webhook.get("parameters", ())):
+            self._parameter(about._replace(part=f"message header {header['name']}"), "header", header)
+        self._body(about._replace(part="message"), webhook.get("requestBody", {}))
+        for status in webhook.get("responses", {}):
             self._note(about._replace(part=f"answer {status}"), {"success status": status.startswith("2")})
 
-    def _parameter(self, about: Key, row: str, each: Json) -> None:
-        is_id, is_needed = about.part.startswith("path"), bool(each.get("required"))
+    def _parameter(self, about: Key, row: str, parameter: Json) -> None:
+        is_id, is_needed = about.part.startswith("path"), bool(parameter.get("required"))
         self._note(about, {row: True, "required": is_needed})
-        self._schema(each.get("schema", {}), about, is_id=is_id, is_needed=is_needed)
+        self._schema(parameter.get("schema", {}), about, is_id=is_id, is_needed=is_needed)
 
-    def _body(self, about: Key, part: Json) -> None:
-        if body := self._resolve(part):
+    def _body(self, about: Key, body: Json) -> None:
+        if body := self._resolve(body):
             self._note(about, {"body": True, "required": body.get("required")})
             self._content(about, body)
 
     def _content(self, about: Key, body: Json) -> None:
-        for name, each in body.get("content", {}).items():
+        for name, content in body.get("content", {}).items():
             inner = about._replace(part=f"{about.part} {name}")
             self._note(inner, {"media type": True})
-            self._schema(each.get("schema", {}), inner)
-            for parameter, part in each.get("x-with", {}).items():
-                self._schema(part, inner._replace(name=f"|{parameter}"))
+            self._schema(content.get("schema", {}), inner)
+            for parameter, schema in content.get("x-with", {}).items():
+                self._schema(schema, inner._replace(name=f"|{parameter}"))
 
-    def _resolve(self, part: Json) -> Json:
-        """What a part or a reference is."""
-        if "$ref" not in part:
-            return part
-        found = _REFERENCE.fullmatch(part["$ref"])
-        resolved: Json | None = self._document.get("components", {}).get(found[1], {}).get(found[2]) if found else None
+    def _resolve(self, component: Json) -> Json:
+        """The component that a reference names; any other component as it is."""
+        if "$ref" not in component:
+            return component
+        match = _REFERENCE.fullmatch(component["$ref"])
+        resolved: Json | None = self._document.get("components", {}).get(match[1], {}).get(match[2]) if match else None
         if resolved is None:
-            raise ValueError(f"{part['$ref']} is a reference to nothing")
+            raise ValueError(f"{component['$ref']} is a reference to nothing")
         return self._resolve(resolved)
 
     def _schema(self, schema: Json | bool, about: Key, *, is_id: bool = False, is_needed: bool = False) -> None:
@@ -201,24 +202,24 @@ class Facts:
         self.open.update([about.whole] if plain.get("additionalProperties") is True else ())
         self._note(about, facts | {"default": None} if is_needed else facts)
         unseen, needed = "writeOnly" if about.in_response else "readOnly", plain.get("required", ())
-        for name, each in {**dict.fromkeys(needed, {}), **plain.get("properties", {})}.items():
-            own = each if isinstance(each, dict) else {}
-            if not own.get(unseen):
+        for name, member in {**dict.fromkeys(needed, {}), **plain.get("properties", {})}.items():
+            keywords = member if isinstance(member, dict) else {}
+            if not keywords.get(unseen):
                 field = about._replace(name=f"{about.name}.{name}".lstrip("."))
-                self._note(field, {"field": True, "required": name in needed, "sunset": _sunset(own)})
-                self._schema(each, field, is_id=name == "id" and about.in_response, is_needed=name in needed)
+                self._note(field, {"field": True, "required": name in needed, "sunset": _sunset(keywords)})
+                self._schema(member, field, is_id=name == "id" and about.in_response, is_needed=name in needed)
         for keyword, end in (("items", "[]"), ("additionalProperties", "*")):
             if isinstance(inner := plain.get(keyword), dict):
                 self._schema(inner, about._replace(name=f"{about.name}{end}"))
-        for each in (*plain.get("anyOf", ()), *plain.get("oneOf", ())):
-            branch = about._replace(name=f"{about.name}|{each.get('$ref', '').rpartition('/')[2] or _text(each)}")
+        for choice in (*plain.get("anyOf", ()), *plain.get("oneOf", ())):
+            branch = about._replace(name=f"{about.name}|{choice.get('$ref', '').rpartition('/')[2] or _text(choice)}")
             self._note(branch, {"alternative": True})
-            self._schema(each, branch)
+            self._schema(choice, branch)
 
 
-def _sunset(part: Json) -> str | None:
-    """The sunset of what is deprecated."""
-    return str(part.get("x-sunset", "")) if part.get("deprecated") else None
+def _sunset(element: Json) -> str | None:
+    """The sunset of a deprecated element."""
+    return str(element.get("x-sunset", "")) if element.get("deprecated") else None
 
 
 def _text(value: Any) -> str:
@@ -227,9 +228,9 @@ def _text(value: Any) -> str:
 
 
 def _without_null(schema: Json) -> tuple[Json, bool]:
-    """A schema without null among its alternatives, and whether it was one. The only other one is the schema."""
+    """A schema without null among its alternatives, and whether it was one. A single other alternative replaces it."""
     keyword = "anyOf" if "anyOf" in schema else "oneOf"
-    others = [each for each in schema.get(keyword, ()) if each != NULL]
+    others = [choice for choice in schema.get(keyword, ()) if choice != NULL]
     rest = {key: value for key, value in schema.items() if key != keyword}
     if not others or len(others) == len(schema[keyword]):
         return schema, False

@@ -65,14 +65,15 @@ class ReferenceOptions(FieldOptions, total=False):
 
 def validators_in(options: FieldOptions) -> tuple[types.Validator, ...]:
     """The validators among the options: there can be one, or several."""
-    found: Any = options.get("validate") or ()
-    if not callable(found) and not (isinstance(found, Iterable) and all(map(callable, found := tuple(found)))):
-        raise ValueError(f"validate={found!r}: must be a function of a value, or several")
-    return (found,) if callable(found) else tuple(found)
+    validators: Any = options.get("validate") or ()
+    validators = (validators,) if callable(validators) else validators
+    if not isinstance(validators, Iterable) or not all(map(callable, validators := tuple(validators))):
+        raise ValueError(f"validate={validators!r}: must be a function of a value, or several")
+    return tuple(validators)
 
 
 def _describe(options: FieldOptions, about: Mapping[str, Any]) -> None:
-    """Add to the metadata what they do not say."""
+    """Add descriptions to the metadata, which keep their own."""
     options["metadata"] = {**about, **(options.get("metadata") or {})}
 
 
@@ -84,8 +85,8 @@ class Guarded:
 
     def __init__(self, *args: Any, **options: Unpack[FieldOptions]) -> None:
         scopes = {WRITABLE_BY: options.pop("writable_by", ""), READABLE_BY: options.pop("readable_by", "")}
-        if own := {name: scope for name, scope in scopes.items() if scope}:
-            options["metadata"] = {**(options.get("metadata") or {}), **own}
+        if guards := {name: scope for name, scope in scopes.items() if scope}:
+            options["metadata"] = {**(options.get("metadata") or {}), **guards}
         super().__init__(*args, **cast(dict[str, Any], options))
 
 
@@ -169,7 +170,7 @@ def _require_url(text: str) -> None:
 
 def forms_of(field: fields.Field[Any]) -> list[types.Validator]:
     """The validators that say what the texts of a field with a format are, in a filter, too; none of another field."""
-    return [each for each in field.validators if isinstance(each, Pattern)] if "format" in field.metadata else []
+    return [check for check in field.validators if isinstance(check, Pattern)] if "format" in field.metadata else []
 
 
 class Whole(Guarded, fields.Integer):

@@ -50,8 +50,8 @@ class ItemSchema(Schema):
 
 def hidden_in(schema: type[Schema]) -> tuple[str, ...]:
     """Those of READ_ONLY that a schema excludes: items are stored with them, and nobody sees them."""
-    known = schema().fields
-    return tuple(name for name in READ_ONLY if name not in known)
+    declared = schema().fields
+    return tuple(name for name in READ_ONLY if name not in declared)
 
 
 def mark_of(absent: Collection[str]) -> str:

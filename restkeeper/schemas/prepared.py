@@ -82,19 +82,19 @@ def prepared(schema: type[Schema], *, exclude: tuple[str, ...] = ()) -> Schema:
     The default of what no caller sets is always its `load_default`.
     """
     try:
-        made = schema(exclude=exclude)
-        for _, field, _ in all_fields_in(worded(made)):
+        instance = schema(exclude=exclude)
+        for _, field, _ in all_fields_in(worded(instance)):
             _make_exact(field)
             if field.dump_only:
                 field.required = False
                 field.load_default = field.load_default if field.dump_default is missing else field.dump_default
     except (AttributeError, RegistryError, ValueError) as error:  # of a Method, of a Nested, of names
         raise ValueError(f"{schema.__name__}: {error}") from None
-    return made
+    return instance
 
 
 def worded(schema: Schema) -> Schema:
-    """The schema, which says what would be right in the words of the engine, unless it has words of its own."""
+    """The schema, with messages of the engine that say what would be right, where it has none of its own."""
     _word_unknown(schema)
     for _, field, _ in all_fields_in(schema):
         _word(field)
@@ -123,35 +123,35 @@ def is_optional(schema: Schema, field: Field) -> bool:
 
 
 def refusals(schema: Schema, *, is_newest: bool = True) -> Iterator[str]:
-    """What cannot work in the schema of an item: the name of each field, and what to write instead.
+    """The mistakes in the schema of an item: the path of the field, and what to write instead.
 
-    In an older schema, read-only fields need no default: what is stored is of the newest one.
+    In an older schema, read-only fields need no default: items are stored by the newest schema.
     """
-    found = [(path, field, above) for path, field, above in all_fields_in(schema) if path not in READ_ONLY]
+    entries = [(path, field, above) for path, field, above in all_fields_in(schema) if path not in READ_ONLY]
     schemas = [("schema", schema, schema.unknown)]
-    for path, field, above in found:
+    for path, field, above in entries:
         wrong = _wrong_in(field, is_inside=field.parent is not schema, is_newest=is_newest)
         wrong[_VAGUE] = wrong[_VAGUE] and not is_optional(schema, field)
         yield from (f"{path}: {reason}" for reason, is_wrong in wrong.items() if is_wrong)
         if isinstance(field, fields.Nested):
             schemas.append((path, field.schema, field.unknown or field.schema.unknown))
-            if _key(field.schema) in above and (lenient := [path for path, each, _ in found if _make_exact(each)]):
+            if _key(field.schema) in above and (lenient := [path for path, inner, _ in entries if _make_exact(inner)]):
                 yield f"{lenient[0]}: not exact in a schema that is inside itself: use Whole, Money or Time"
-    for path, each, unknown in schemas:
-        hooks = each._hooks  # there is no public way to ask for them
+    for path, nested, unknown in schemas:
+        hooks = nested._hooks  # there is no public way to ask for them
         if hooks["pre_dump"] or hooks["post_dump"]:
             yield f"{path}: @pre_dump and @post_dump change what is stored: use @post_load, or a Method field"
         for tag, keywords in _CALLS.items():
             for name, _, options in hooks[tag]:
                 values = ("value",) if tag == "validates" else ("item", *["sent"] * options.get("pass_original", False))
                 try:
-                    signature(getattr(each, name)).bind(*values, **keywords)
+                    signature(getattr(nested, name)).bind(*values, **keywords)
                 except TypeError as error:
                     yield f"{path}: @{tag} {name}: is called with ({', '.join((*values, *keywords))}): {error}"
         named = {name for *_, options in hooks["validates"] for name in options["field_names"]}
-        if absent := sorted(named - each.declared_fields.keys()):
+        if absent := sorted(named - nested.declared_fields.keys()):
             yield f"{path}: @validates({absent[0]!r}): there is no such field"
-        if unknown == INCLUDE and each is not schema:
+        if unknown == INCLUDE and nested is not schema:
             yield f"{path}: unknown=INCLUDE: what no field names is not stored: use JsonObject for it"
 
 
@@ -160,21 +160,20 @@ def _key(schema: Schema) -> tuple[type[Schema], frozenset[str]]:
 
 
 def all_fields_in(schema: Schema, path: str = "", above: Above = ()) -> Iterator[tuple[str, Field, Above]]:
-    """All fields with their paths, also those inside others; of a schema that is inside itself, those of the first."""
+    """All fields with their paths, also fields inside others; a schema inside itself is visited once."""
     above = (*above, _key(schema))
-    found = [(path + name, field) for name, field in fields_of(schema).items()]
-    for name, field in found:  # which grows
+    pairs = [(path + name, field) for name, field in fields_of(schema).items()]
+    for name, field in pairs:  # which grows
         yield name, field, above
-        inner = (getattr(field, each, None) for each in ("inner", "key_field", "value_field", "field"))
-        found += [
-            (name, each) for each in (*inner, *getattr(field, "tuple_fields", ())) if isinstance(each, fields.Field)
-        ]
+        inner = [getattr(field, attribute, None) for attribute in ("inner", "key_field", "value_field", "field")]
+        inner += getattr(field, "tuple_fields", ())
+        pairs += [(name, part) for part in inner if isinstance(part, fields.Field)]
         if isinstance(field, fields.Nested) and _key(field.schema) not in above:
             yield from all_fields_in(field.schema, f"{name}.", above)
 
 
 def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bool]:
-    """What a field of an item, or one inside another, cannot have: each reason, and whether this one has it."""
+    """The mistakes that a field of an item, or one inside another, can have, and whether this field has them."""
     makes = getattr(field, "serialize_func", None) or getattr(field, "serialize_method_name", None)
     is_made, has_default = isinstance(field, COMPUTED), field.load_default is not missing
     keys = field.key_field if isinstance(field, fields.Mapping) else None
@@ -187,7 +186,7 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
         lifecycle.initial,
         *lifecycle.scopes,
         *lifecycle.by_actions,
-        *(each for move in lifecycle.moves.values() for each in move),
+        *(state for move in lifecycle.moves.values() for state in move),
     )
     states = sorted({*named} - {*lifecycle.moves}) if is_status else []
     is_vague = not field.dump_only and not field.required and not has_default
@@ -219,17 +218,17 @@ def _wrong_in(field: Field, *, is_inside: bool, is_newest: bool) -> dict[str, bo
 
 def _word(field: Field) -> None:
     """Say what would be right in a field."""
-    known: dict[str, str] = {}
-    for each in reversed(type(field).__mro__):
-        if each.__module__ == fields.__name__:
-            known |= getattr(each, "default_error_messages", {})
+    defaults: dict[str, str] = {}
+    for kind in reversed(type(field).__mro__):
+        if kind.__module__ == fields.__name__:
+            defaults |= getattr(kind, "default_error_messages", {})
     expected = next((words for of, words in EXPECTED.items() if isinstance(field, of)), "")
     if expected and getattr(field, "format", None) in ISO:
         messages = _MESSAGES | dict.fromkeys(_INVALID, f"must be {expected}")
     else:
         messages = _MESSAGES
-    own = {key: text for key, text in field.error_messages.items() if text != known.get(key)}
-    field.error_messages = {**field.error_messages, **messages, **own}
+    custom = {key: text for key, text in field.error_messages.items() if text != defaults.get(key)}
+    field.error_messages = {**field.error_messages, **messages, **custom}
     field.validators = [_worded(check, field) for check in field.validators]
     if isinstance(field, fields.Nested):
         _word_unknown(field.schema)
@@ -274,7 +273,7 @@ def _make_exact(field: Field) -> bool:
     if isinstance(field, fields.Time):
         field.post_load = [_without_offset, *field.post_load]
         return False  # no query reaches one in a schema that is inside itself
-    types = {type(each.value) for each in field.enum} if isinstance(field, fields.Enum) and field.by_value else set()
+    types = {type(entry.value) for entry in field.enum} if isinstance(field, fields.Enum) and field.by_value else set()
     if isinstance(field, fields.TimeDelta) or (types & {int, float} and bool not in types):
         field.pre_load = [*field.pre_load, _no_boolean]
         return True

@@ -1,4 +1,4 @@
-"""The check of a version: its accepted document against the one that the service would serve.
+"""The check of a version: its accepted document against the document that the service would serve.
 
 A version, an operation or a field may go after its sunset, which was accepted long enough before.
 """
@@ -19,7 +19,7 @@ SAYS = {
     "choice": ("is one of several schemas now", "is no longer one of several schemas"),
 }
 DEPRECATE = "deprecate"  # the remedy is a declaration
-# Of a value: of "-name" a field, of "note.created" and "notes:read" what it is of, of {"path": "/notes"} a path.
+# The name in a value: `name` in "-name", `note` in "note.created", `notes` in "notes:read" and in {"path": "/notes"}.
 _HEAD = re.compile(r'(?:\{.*"/|"?-?)(\w*)')
 _ARGUMENT = re.compile(r"\{(\w+)\}")
 MOST = 3  # locations, or subjects, that the text of a finding names; of the others it says how many they are
@@ -47,9 +47,9 @@ class Subject(NamedTuple):
 
 
 class ContractChange(NamedTuple):
-    """One change: of what, what happened to it, whom it breaks, and how it is made without that.
+    """One change: its subject, what happened, which clients it breaks, and how it is made without breaking them.
 
-    `row` and `how` are those of the table of decisions. Changes of one `cause`, such as a field, are told together.
+    `row` and `how` are from the table of decisions. Changes of one `cause`, such as a field, are told together.
     """
 
     severity: Severity
@@ -144,7 +144,7 @@ class _Comparison:
     def __init__(self, version: str, before: Facts, after: Facts, today: date, window: int, moved: set[str]) -> None:
         self._version, self._before, self._after = version, before, after
         self._today, self._window, self._earliest = today, window, today + timedelta(days=window)
-        self._sides = {"removed": (before, after), "added": (after, before)}  # first the one that has it
+        self._sides = {"removed": (before, after), "added": (after, before)}  # first the document that has the element
         self._moved = {how: moved | _only(*sides) for how, sides in self._sides.items()}
 
     def changes(self) -> Iterator[tuple[ContractChange, str]]:
@@ -216,7 +216,7 @@ class _Comparison:
                 yield self._change(key, row, how, f"{key.row}: {says.format(', '.join(texts))}")
 
     def _told(self, how: str, subject: Subject) -> set[str]:
-        """The names of versions and collections that came or went; for a parameter also those of fields."""
+        """The names of versions and collections that came or went; for a parameter also names of fields."""
         one, other = (facts.fields.get(subject.tag, {}).keys() for facts in self._sides[how])
         return self._moved[how] | (one - other if subject.kind == "parameter" else set())
 
@@ -321,7 +321,7 @@ class _Comparison:
 
 
 def _only(one: Facts, other: Facts) -> set[str]:
-    """The names of collections that only one document has, and those of their items in the names of webhooks."""
+    """The names of collections that only one document has, and the names of their items in webhooks."""
     tags = {*one.tags.values()} - {*other.tags.values()}
     parts = [key for key in one.facts if key.row == "component"]
     components = {key.component for key in parts if key.is_shown and one.tags[key.holder] in tags}

@@ -15,7 +15,7 @@ class Severity(IntEnum):
 
 
 B, J, C = Severity
-Verdict = tuple[Severity, Severity]  # what a change is in a request, and in a response
+Verdict = tuple[Severity, Severity]  # on a change in a request, and in a response
 Row = dict[str, Verdict]  # how something changed, and what that means
 
 NARROWED: Verdict = (B, C)  # fewer values are valid: some that clients send are refused

@@ -190,7 +190,7 @@ class Facts:
         return self._resolve(resolved)
 
     def _schema(self, schema: Json | bool, about: Key, *, is_id: bool = False, is_needed: bool = False) -> None:
-        """Note the facts of a schema. One that `is_needed` is always sent, so that its default has no meaning."""
+        """Note the facts of a schema. A value that `is_needed` is always sent, so that its default has no meaning."""
         plain, has_null = _without_null({} if schema is True else {"not": {}} if schema is False else schema)
         if "$ref" in plain:
             component = about._replace(component=plain["$ref"].rpartition("/")[2], name="")

@@ -33,7 +33,7 @@ COMPUTED = (fields.Method, fields.Function)
 ISO = (None, "iso", "iso8601")  # the formats of dates and times that sort as texts
 # Characters: of a number in JSON; of an address (RFC 5321, section 4.5.3.1); of a URL, as long as one of a request.
 LONGEST = {fields.Decimal: 100, fields.Email: 254, fields.Url: 8192}
-EXPECTED: dict[type[Field], str] = {  # what a field of marshmallow takes, by the first that fits
+EXPECTED: dict[type[Field], str] = {  # the words for a field of marshmallow, by the first class that fits
     fields.NaiveDateTime: "a time like 2026-01-31T12:00:00",
     fields.DateTime: "a time like 2026-01-31T12:00:00Z",
     fields.Date: "a date like 2026-01-31",
@@ -77,9 +77,9 @@ _DESERIALIZE = fields.Number._deserialize  # a subclass with another one is exac
 
 
 def prepared(schema: type[Schema], *, exclude: tuple[str, ...] = ()) -> Schema:
-    """An instance of a schema. Its fields, and those inside them, are exact. Raises ValueError as marshmallow does.
+    """An instance of a schema. Its fields, and fields inside them, are exact. Raises ValueError as marshmallow does.
 
-    The default of what no caller sets is always its `load_default`.
+    The default of a field that no caller sets is always its `load_default`.
     """
     try:
         instance = schema(exclude=exclude)
@@ -167,7 +167,7 @@ def all_fields_in(schema: Schema, path: str = "", above: Above = ()) -> Iterator
         yield name, field, above
         inner = [getattr(field, attribute, None) for attribute in ("inner", "key_field", "value_field", "field")]
         inner += getattr(field, "tuple_fields", ())
-        pairs += [(name, part) for part in inner if isinstance(part, fields.Field)]
+        pairs += [(name, nested) for nested in inner if isinstance(nested, fields.Field)]
         if isinstance(field, fields.Nested) and _key(field.schema) not in above:
             yield from all_fields_in(field.schema, f"{name}.", above)
 
@@ -242,7 +242,7 @@ def _word_unknown(schema: Schema) -> None:
 
 
 def _worded(check: Any, field: Field) -> Any:
-    """A validator of marshmallow that has no words of the service, in those of the engine."""
+    """A validator of marshmallow with the words of the engine, unless the service has given it words."""
     words, low, high = "", getattr(check, "min", None), getattr(check, "max", None)
     if type(check) is validate.Length:
         most = MOST if high is None else high
@@ -261,7 +261,7 @@ def _worded(check: Any, field: Field) -> Any:
 
 
 def _make_exact(field: Field) -> bool:
-    """Make a field of marshmallow refuse what it would round, and store times in one form; False if it is so."""
+    """Let a field of marshmallow refuse values that it would round, and give times one form; whether it was lenient."""
     if isinstance(field, fields.DateTime):
         if isinstance(field, fields.NaiveDateTime) or field.format not in ISO:
             return False

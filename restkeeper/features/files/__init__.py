@@ -138,14 +138,14 @@ def _serve_twice(service: Service) -> None:
 
 @dataclass
 class Description:
-    """The application whose API document describes that of a file, with the schemas that the items have now."""
+    """The application whose API document describes the application of a file, with schemas of its present items."""
 
     create: Create
     declared: Mapping[str, Declared]
     service: Service
-    _tokens: Sequence[str] = ()  # of the store, as it was described
+    _tokens: Sequence[str] = ()  # of the store, at the time of the last description
     _described: Mapping[str, Declared] = field(default_factory=dict)
-    _made: Application | None = None
+    _app: Application | None = None
 
     def application(self) -> Application:
         """The application with the description: a new one when items have other members.
@@ -160,10 +160,10 @@ class Description:
             read = in_turns(self.declared, self.service.clock)
             bodies = {name: store.page(names[name], some).bodies for name in read}
             described = in_thread(describe, self.declared, bodies.__getitem__)
-            if self._made is None or described != self._described:
-                self._made, self._described = in_thread(self._application, described), described
+            if self._app is None or described != self._described:
+                self._app, self._described = in_thread(self._application, described), described
             self._tokens = tokens
-        return self._made or self.service.app
+        return self._app or self.service.app
 
     def _application(self, described: Mapping[str, Declared]) -> Application:
         pairs = zip(resources_of(described, []), self.service.resources, strict=True)

@@ -59,7 +59,7 @@ MOST_REFERENCES = 100  # fields of a collection
 class Declared(NamedTuple):
     """The declaration of a collection or singleton.
 
-    The `kind` is that of its ids, "client" or "client-integer", or "singleton". `references` has the names of fields
+    The `kind` is "singleton", or the kind of ids, "client" or "client-integer". `references` has the names of fields
     that refer to items, and the collection of these. Such a name is the singular of the collection with a `suffix`, or
     else with Id or _id. The ids are in the field `id_name`, and `ids` has their kinds, see `reading.id_kind`. If the
     collection `is_open`, items are accepted as they are sent. If it `is_checked`, by the schema beside the file, the
@@ -228,7 +228,7 @@ def _resource_of(
     internal, singular = names[name]
     class_name = singular.title().replace("_", "")
     members = members_in(schema)
-    usable = {field: part for field, part in members.items() if NAME.fullmatch(field) and field not in ("id", id_name)}
+    usable = {field: members[field] for field in members if NAME.fullmatch(field) and field not in ("id", id_name)}
     for field in [field for field in members if field not in usable and field != id_name]:
         why = f"is beside {id_name}" if field == "id" else "has other characters than ASCII letters, digits and _"
         notes.append(f"{name}.{field}: {why}: any JSON is accepted")
@@ -313,5 +313,5 @@ def names_of(paths: Iterable[str]) -> Names:
 
 
 def _folded(name: str) -> str:
-    """A name as the components of the document need it: those of two names with the same form would be one."""
+    """A form of a name: two names with the same form would have the same component in the document."""
     return name.lower().replace("_", "")

@@ -53,7 +53,7 @@ def test_the_samples_are_served(api: Space) -> None:
 
 
 def leave_out(content: Content) -> list[str]:
-    """Remove the items that only a file can have. Returns lines about what is left out.
+    """Remove the items that only a file can have. Returns lines about all removed parts.
 
     A single item then has no members.
     """
@@ -86,7 +86,7 @@ def _fault_in(text: Buffer) -> str:
 
 
 def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Sequence[bytes]], routes: Path) -> None:
-    """Replace the collections of a new service, in `folder`, by those of a file, with the texts of their items.
+    """Replace the collections of a new service, in `folder`, by the collections of a file, with texts of their items.
 
     The file `routes` goes along if it exists.
     """

@@ -1,4 +1,4 @@
-"""Fields that store a value as it was sent, and the base of items that have what their file has."""
+"""Fields that store a value as it was sent, and the base of the items of a file."""
 
 import re
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class TrueOrFalse(fields.Boolean):
 
 
 class AsSent(fields.Nested):
-    """An object that a schema accepts, with what the schema ignores."""
+    """An object that a schema accepts, also with members that the schema ignores."""
 
     default_error_messages = Text.default_error_messages
 

@@ -20,7 +20,7 @@ Look = tuple[Stamp, Stamp]  # of the data, and of the schema
 
 
 class File(NamedTuple):
-    """The paths of two files, the `data` and its `schema`, and what was read there after a `look` at both."""
+    """The paths of two files, the `data` and its `schema`, and their content after a `look` at both."""
 
     data: Path
     schema: Path
@@ -110,7 +110,7 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
 
 
 def _write_in_place(target: Path, data: bytes) -> Stamp:
-    """Write a file that cannot be replaced; if there is no space for it, it stays as it was. Raises OSError."""
+    """Write a file that cannot be replaced; without space on the disk the file does not change. Raises OSError."""
     with target.open("r+b") as file:
         previous = file.read()
         try:
@@ -132,6 +132,6 @@ def _overwrite(file: IO[bytes], data: bytes) -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines to standard error, those after the first indented; a name of a file can have any character."""
+    """Print lines to standard error, indented after the first one; a name of a file can have any character."""
     printable = ("".join(char if char.isprintable() else repr(char)[1:-1] for char in line) for line in lines)
     click.echo("\n  ".join(printable), err=True)

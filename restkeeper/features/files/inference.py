@@ -1,4 +1,4 @@
-"""The JSON Schema that the values of a file have, found value by value in bounded memory."""
+"""The JSON Schema of the values of a file, inferred value by value in bounded memory."""
 
 from collections import Counter
 from decimal import Decimal
@@ -10,7 +10,7 @@ from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 from restkeeper.features.files.jsonschema import FORMATS, JsonSchema
 
 MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
-MOST_SHAPES = 2_000  # of one collection: what is beyond is any JSON
+MOST_SHAPES = 2_000  # of one collection: further values are any JSON
 LONGEST_NAME = 100  # characters
 DEEPEST = 10  # levels
 

@@ -1,4 +1,4 @@
-"""The collections of a file: any id, and items that have what was sent, or what a schema accepts."""
+"""The collections of a file: items with any id, and with the members that were sent or that a schema accepts."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -20,11 +20,11 @@ from restkeeper.schemas.fields import WeakReference
 from restkeeper.storage.interface import Field, Kind, Record
 
 NONE = (None, "")  # ids that an item is sent without
-LONGEST_ID = 2000  # bytes in JSON of one that is sent: escaped, it has room in a path, and in a field of a response
+LONGEST_ID = 2000  # bytes in JSON of an id that is sent: escaped, it has room in a path, and in a field of a response
 
 
 class FileItems(StoredView):
-    """The items of a collection, or the singleton. If no schema says what they have, they have what is sent.
+    """The items of a collection, or the singleton. Without a schema, an item has all members that are sent.
 
     An id in what replaces an item, or is merged into it, is ignored. A new item that is sent without an id has it
     first, or last if `ids_are_last` in the file.
@@ -89,7 +89,7 @@ class FileItems(StoredView):
         return Record(key, 1, now, self.fingerprint, body)
 
     def _accepted(self, sent: JsonObject) -> Mapping[str, Buffer]:
-        """The texts of what is sent, as far as the schema accepts it. Raises ValidationFailed."""
+        """The texts of the members that are sent, if the schema accepts them. Raises ValidationFailed."""
         if not self._is_free:
             texts = {name: value for name, value in sent.items() if isinstance(value, Buffer)}  # as numbers are written
             named = self.revision.definitions
@@ -101,7 +101,7 @@ class FileItems(StoredView):
 
     @staticmethod
     def _texts(sent: JsonObject) -> Mapping[str, Buffer]:
-        """The texts of what is sent. Raises ValidationFailed."""
+        """The texts of the members that are sent. Raises ValidationFailed."""
         try:
             return exactjson.cut(exactjson.dumps(sent))
         except exactjson.EncodeError:
@@ -111,7 +111,7 @@ class FileItems(StoredView):
     def _in_order(
         self, sent: JsonObject, members: Mapping[str, Buffer], id: Buffer, *, is_last: bool
     ) -> Mapping[str, Buffer]:
-        """The members with the id: where it is in what was sent, else first or last."""
+        """The members with the id at the place where it was sent, else first or last."""
         available = {self.schema.id_name: id, **members}
         order = sent if self.schema.id_name in sent else members if is_last else ()
         return {name: available[name] for name in (*order, *available) if name in available}

@@ -21,7 +21,7 @@ from restkeeper.schemas.item import READ_ONLY
 
 JsonSchema = dict[str, Any]
 
-MOST_PARTS = 5_000  # schemas within that of a collection: further ones are any JSON
+MOST_PARTS = 5_000  # schemas inside the schema of a collection: further ones are any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
 _SERVICE = "Email IntegerReference JsonObject ListOf Pattern Reference Text Url WeakReference Whole"
 SERVICE_CLASSES = [getattr(service_fields, name) for name in _SERVICE.split()]
@@ -135,7 +135,7 @@ class Maker:
         return calls
 
     def field(self, kind: str, path: str, schema: JsonSchema, options: dict[str, Any]) -> Call:
-        """The field of a value. Raises ValueError for what is no JSON Schema."""
+        """The field of a value. Raises ValueError if the schema is no JSON Schema."""
         if unchecked := [key for key in _UNCHECKED if key in schema]:
             self._notes.append(f"{path}: {', '.join(unchecked)}: not checked")
         kinds = [kind for kind in types_of(schema) if kind != "null"]
@@ -186,13 +186,13 @@ class Maker:
 
 
 def members_in(schema: JsonSchema) -> JsonSchema:
-    """The schemas of the members of an object; that of a member that is only required is any JSON."""
+    """The schemas of the members of an object; a member that is only required can be any JSON."""
     required = schema["required"] if isinstance(schema.get("required"), list) else []
     return {**{name: {} for name in required}, **schema.get("properties", {})}
 
 
 def _checks(schema: JsonSchema) -> Iterator[Call]:
-    """The validators of a value, besides those of its length."""
+    """The validators of a value; its length has others."""
     if "enum" in schema or "const" in schema:
         choices = [value for value in schema.get("enum", [schema.get("const")]) if value is not None]
         yield Call("validate.OneOf", (choices,), {"error": "must be one of: {choices}"})

@@ -31,9 +31,9 @@ from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import JSON, require_acceptable
 from restkeeper.web.operations import Result, returns
 
-OWN_PATHS = ("/api/", "/_/")  # begin those that no rule rewrites, if they are routes
+OWN_PATHS = ("/api/", "/_/")  # the beginnings of routes that no rule rewrites
 _MARKED = "restkeeper.slashes"  # in the WSGI environment: whether the path has `SLASH`
-_MARK = SLASH.encode().decode("latin-1")  # as it is there
+_MARK = SLASH.encode().decode("latin-1")  # in the form that a WSGI environment has
 WHOLE = "/db"  # the path of all that is served
 
 
@@ -42,8 +42,8 @@ class FileOptions:
     """How a file is served: `delay` has the least and the most seconds, `fail` a probability.
 
     The folders of `static` are served as well as `public`, and the file `routes` has rules that rewrite paths. Names of
-    fields that refer to other collections end in `suffix`; the id of an item is in `id_name`. If `quiet`, what was
-    found is not printed.
+    fields that refer to other collections end in `suffix`; the id of an item is in `id_name`. If `quiet`, no report
+    is printed.
     """
 
     saves: bool = True
@@ -59,7 +59,7 @@ class FileOptions:
 
 
 def install(service: Service, options: FileOptions, path: Path, arrays: Mapping[str, Buffer]) -> Seams:
-    """Serve folders, `/db` and arrays, rewrite paths, and do what the options say, of the file at a path.
+    """Serve folders, `/db` and arrays, rewrite paths, and follow the options, for the file at a path.
 
     Raises FileError and OSError.
     """
@@ -92,10 +92,10 @@ def install(service: Service, options: FileOptions, path: Path, arrays: Mapping[
 
 
 class _StaticFiles:
-    """Files of folders, for a GET of what is no route: none that begins with a dot, is elsewhere, or is `private`.
+    """Files of folders, for a GET without a route: no file that begins with a dot, is elsewhere, or is `private`.
 
-    What a write has kept beside a private file is private, too. A page of them, index.html, goes before that of the
-    service. No caller needs a credential for them.
+    A version of a private file that a write has kept is private, too. An index.html of a folder goes before the page
+    of the service. No caller needs a credential for them.
     """
 
     def __init__(self, folders: Iterable[Path], private: Iterable[Path]) -> None:
@@ -119,7 +119,7 @@ class _StaticFiles:
         return None
 
     def send(self, request: Request) -> Response | None:
-        """The response with a file, if it is one that was requested."""
+        """The response with a file, if the request is for one."""
         if (request.url_rule and request.path != "/") or request.method not in ("GET", "HEAD"):
             return None
         file = self.find(request.path)
@@ -159,7 +159,7 @@ def _mark_slashes(environ: dict[str, Any]) -> None:
     raw, path = environ.get("RAW_URI") or environ.get("REQUEST_URI", ""), environ.get("PATH_INFO", "")
     marked = unquote_to_bytes(re.sub("%2[Ff]", quote(SLASH), raw.partition("?")[0])).decode("latin-1")
     plain = marked.replace(_MARK, "/")
-    start = len(plain) - len(path)  # what is before it is in SCRIPT_NAME
+    start = len(plain) - len(path)  # the text before this is in SCRIPT_NAME
     if plain != marked and _MARK not in path and plain.endswith(path) and plain[:start] == marked[:start]:
         environ["PATH_INFO"], environ[_MARKED] = marked[start:], True
 
@@ -187,7 +187,7 @@ def _array(name: str, arrays: Mapping[str, Buffer]) -> Callable[[], Response]:
 
 
 def _scope(name: str) -> str:
-    """The scope to read an array, as that of a collection."""
+    """The scope to read an array, in the form of the scopes of collections."""
     return f"{quote(name, safe='')}:read"
 
 
@@ -228,7 +228,7 @@ def _texts(service: Service, arrays: Mapping[str, Buffer]) -> Iterator[bytes]:
 
 
 def _pages(service: Service, stored: StoredView) -> Iterator[list[bytes]]:
-    """The items of a collection, page by page, in the order of its list: one that stays is there once."""
+    """The items of a collection, page by page, in the order of its list: an item that stays is there once."""
     query, page = Query(sort=stored.resource.order, limit=service.config.page_limit_max), None
     while page is None or page.more:
         page = service.store.page(stored.name, query, service.config.page_bytes)

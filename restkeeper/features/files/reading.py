@@ -131,7 +131,7 @@ class Content(NamedTuple):
         where = f"{name}/{id_of(key)}" if name in self.collections else name
         return fault_at(self.source, self.file, max(at, self.source.find(text, at)), f"{where}: {reason}")
 
-    def differs(self, newer: "Content") -> Iterator[tuple[str, str, Buffer | None]]:
+    def differences(self, newer: "Content") -> Iterator[tuple[str, str, Buffer | None]]:
         """The differences to a newer content of the same kinds: names, keys and texts; None for a deleted item."""
         for name in newer.kinds:
             before, now = dict(self.items(name)), dict(newer.items(name))
@@ -139,7 +139,7 @@ class Content(NamedTuple):
             yield from ((name, key, None) for key in before if key not in now)
 
     def moved(self, newer: "Content") -> Iterator[tuple[str, str]]:
-        """The items, in their newer order, of collections in which new ones are not the last or others have moved."""
+        """The items, in newer order, of collections in which a new item is not the last or an old one has moved."""
         for name in newer.collections:
             before, now = dict(self.items(name)), dict(newer.items(name))
             if [*now] != [*(key for key in before if key in now), *(key for key in now if key not in before)]:
@@ -190,7 +190,7 @@ class Content(NamedTuple):
             yield end + b"]"
 
     def _written(self, name: str, text: Buffer, had: Buffer | None) -> bytes:
-        """The text of an item in the form that it `had`, or else that of other items: on one line, or indented.
+        """The text of an item in the form that it `had`, or else in that of other items: on one line, or indented.
 
         A member whose value has not changed keeps its text, such as 1.50.
         """
@@ -261,7 +261,7 @@ def parse(data: bytes, name: str, id_name: str = "id") -> Content:
 def _spans(data: bytes, values: Mapping[str, Buffer], file: str) -> dict[str, tuple[int, int]]:
     """Where the value of each name begins and ends, in order. Raises FileError for a name that is there twice.
 
-    `values` are those of the parser, which takes the last value of such a name.
+    `values` are the results of the parser, which takes the last value of such a name.
     """
     spans, end, key = dict[str, tuple[int, int]](), len(BOM) * data.startswith(BOM), ""
     while begin := _MEMBER.match(data, end):

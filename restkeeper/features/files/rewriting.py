@@ -21,7 +21,7 @@ LONGEST = 300  # characters of a pattern, and of a target
 _PART = re.compile(r"\\(.)|:(\w+)|(\*)|([^\\:*]+|.)", re.ASCII | re.DOTALL)
 _USE = re.compile(r"\$(\d+)|:(\w+)", re.ASCII)
 _ENDS = "/?&"  # a parameter holds none of these
-_PATH = re.sub("[&+]", "", UNESCAPED)  # what a path can hold in a query
+_PATH = re.sub("[&+]", "", UNESCAPED)  # characters that a path and a query can have
 
 
 class Rule(NamedTuple):
@@ -44,7 +44,7 @@ def read_rules(file: Path) -> list[Rule]:
 
 
 def rule_of(pattern: str, target: Any) -> Rule:
-    """A rule. Raises ValueError for one that is not understood."""
+    """A rule. Raises ValueError for a pattern or target that is not understood."""
     quoted = f"{shortened(pattern)!r}"
     for side in (pattern, target):
         if not isinstance(side, str) or side[:1] != "/" or len(side) > LONGEST:

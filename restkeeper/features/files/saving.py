@@ -1,4 +1,4 @@
-"""A file and the store in memory that serves it: changes are saved in the file, and what others save in it is served.
+"""A file and the store in memory that serves it: changes are saved in the file, and edits of the file are served.
 
 The file is the truth: a change is in it before it is answered. What others have saved is served before the next
 change, which is then done on it.
@@ -78,7 +78,7 @@ class SavedFile:
             say(f"{said}: changes are refused")
 
     def refresh(self) -> None:
-        """Serve what others have saved in the file; called before each transaction."""
+        """Serve an edit of the file, if there is one; called before each transaction."""
         if self._is_serving:
             return
         self._changed.clear()  # of a transaction that was rolled back
@@ -127,7 +127,7 @@ class SavedFile:
     def _serve(self, edited: Content) -> str:
         """Change the items in the store as they were edited, all or none; returns why this is not possible."""
         order = list(self._stored)
-        edits = [edit for edit in self.content.differs(edited) if edit[0] in order]
+        edits = [edit for edit in self.content.differences(edited) if edit[0] in order]
         edits.sort(key=lambda edit: (edit[2] is None, order.index(edit[0])))
         references = [stored.revision.references.values() for stored in self._stored.values()]
         referred = {field.to for fields in references for field in fields if not isinstance(field, WeakReference)}
@@ -136,7 +136,7 @@ class SavedFile:
         moved = [item for item in self.content.moved(edited) if item[0] in order]
 
         def work(unit: Unit) -> None:
-            unit.clears = False  # what was not edited stays as it is
+            unit.clears = False  # items that were not edited do not change
             for name, key, text in edits:
                 self._store(unit, self._stored[name], key, text)
             for name, key in moved:

@@ -22,8 +22,8 @@ from restkeeper.web.application import Application, Stage
 from restkeeper.web.edge import refuse_other_sites
 
 CONTROL = "/__harness__"
-MOST_BODY = 64 * 1024 * 1024  # bytes of what a space is seeded with, and
-MOST_VALUES = 200_000  # values in it: objects, arrays and what is in them
+MOST_BODY = 64 * 1024 * 1024  # bytes of the data of a seed, and
+MOST_VALUES = 200_000  # values in these data: objects, arrays and their members
 _REFUSAL = "restkeeper.refusal"  # in the WSGI environment: the problem that is the response
 
 

@@ -25,7 +25,7 @@ KINDS = {
     "stall": "The response stops in the middle of its content, for some seconds.",
     "fail_store": "A response as while the store is away: before the work, or with `committed` after it.",
 }
-STUB, RESPONSES = "stub", "webhooks.respond"  # kinds of what is declared, besides those of faults
+STUB, RESPONSES = "stub", "webhooks.respond"  # kinds of declarations that are no faults
 MOST_FAULTS = 100
 
 
@@ -41,7 +41,7 @@ class Declared(SimpleNamespace):
 
     @property
     def is_met(self) -> bool:
-        """Whether it has happened as often as it was to, or once."""
+        """Whether the fault or stub has happened as often as declared, or once."""
         return self.met >= (self.times or 1)
 
     @property
@@ -79,7 +79,7 @@ class Faults:
     def add(self, declared: Mapping[str, Any]) -> Declared:
         """Add a fault.
 
-        Raises Conflict for more than MOST_FAULTS, and ValidationFailed for one that cannot happen.
+        Raises Conflict for more than MOST_FAULTS, and ValidationFailed for a fault that cannot happen.
         """
         self._require_possible(declared["method"].upper(), declared["path"])
         self._faults.append(fault := Declared(**declared, number=next(self._numbers)))
@@ -120,7 +120,7 @@ class Faults:
 
     @property
     def unmet(self) -> list[Declared]:
-        """What has not happened as often as it was to: also what was cleared, or replaced by other responses."""
+        """The declarations that have not happened as often as declared, also cleared and replaced ones."""
         present = chain(self._missed, self._faults, self._stubs, self._responses)
         return [declared for declared in present if not declared.is_met]
 

@@ -43,7 +43,7 @@ class Content(io.BytesIO):
             while piece := self._source.read(min(PIECE, self._missing)):
                 self.write(piece)
                 self._missing -= len(piece)
-        except Exception as error:  # PEP 3333 leaves it to servers what they raise
+        except Exception as error:  # by PEP 3333, a server can raise any exception
             self._error = error
         self.release()
         self.seek(0)
@@ -108,7 +108,7 @@ class Sent:
 class Journal:
     """The last requests in the order of their arrival, with contents of up to `most` bytes.
 
-    There are at most MOST_REQUESTS, and those that have ended have at most MOST_BYTES, or some more if `most` is large.
+    There are at most MOST_REQUESTS. Requests that have ended have at most MOST_BYTES, or more if `most` is large.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,4 +1,4 @@
-"""Whether a request is one for which a fault or a stub was declared, or one that a test expects; and where it differs.
+"""Whether a request matches the declaration of a fault or a stub, or the expectation of a test; and where it differs.
 
 An expected request has `method`, `path` and `request_headers`, patterns with `*`, and the parameters `request_query`;
 perhaps also `request_json`, whose objects may have further members if it `is_partial`. See documents.StubSchema.

@@ -1,4 +1,4 @@
-"""The ports of spaces: each space has one of its own, so that no request for another one can reach it."""
+"""The ports of spaces: every space has another port, so that no request for another space can reach it."""
 
 import os
 import resource
@@ -11,12 +11,12 @@ from socket import AF_INET, AF_INET6, create_server, socket
 from restkeeper.config import Config
 from restkeeper.errors import Conflict
 
-SPARE_FILES = 64  # descriptors that are left for connections, also those of the control
-MOST_TRIES = 1000  # ports that are in use, or were given before
+SPARE_FILES = 64  # descriptors that remain for connections, also to the control
+MOST_TRIES = 1000  # ports that are in use, or that another space had
 
 
 class Ports:
-    """Gives each free port once; those of a range in turn, so that each comes again as late as it can."""
+    """Gives a free port once, and the ports of a range in turn: a port comes again as late as possible."""
 
     def __init__(self, config: Config) -> None:
         lowest, _, highest = config.harness_ports.partition("-")

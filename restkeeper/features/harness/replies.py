@@ -14,8 +14,8 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.application import IS_CANCELLED, Reply
 from restkeeper.web.bodies import EVENT_STREAM
 
-FAULT = "restkeeper.fault"  # in the WSGI environment: what a request meets
-STUB = "restkeeper.stub"  # there: a function that returns what it meets where there is no route
+FAULT = "restkeeper.fault"  # in the WSGI environment: the fault of a request, or None
+STUB = "restkeeper.stub"  # there: a function that returns the stub for a request without a route
 ROUTES = "restkeeper.routes"  # there: its route or None, and the stub that it has met
 SOCKET = "gunicorn.socket"  # there: the connection, unless the client is in this process
 ENDINGS = ("close", "drop_response", "cut_response", "reset", "stall")  # requests without a response
@@ -32,10 +32,10 @@ def stalled(data: bytes, environ: dict[str, Any], pause: Callable[[], object]) -
 
 
 def reply_to(app: Any, environ: dict[str, Any], fault: Declared | None) -> WsgiResponse:
-    """The response to a request; that of a stall is whole. Raises ConnectionAbortedError where the connection ends.
+    """The response to a request; with a stall it is complete. Raises ConnectionAbortedError where the connection ends.
 
-    A client in this process has no connection: what would end it, or stop, raises one of ERRORS or, as a rule,
-    ConnectionAbortedError, also what would do so in the middle of the content.
+    A client in this process has no connection: a fault that would end the connection or stop it, also in the middle of
+    the content, raises one of ERRORS, or else ConnectionAbortedError.
     """
     if fault is None:
         return _served(app, environ)
@@ -62,9 +62,9 @@ def reply_to(app: Any, environ: dict[str, Any], fault: Declared | None) -> WsgiR
 
 
 def _served(app: Any, environ: dict[str, Any]) -> WsgiResponse:
-    """The response of the service; the fields that a fault or a stub declares are in place of those that all have."""
+    """The response of the service; header fields of a fault or a stub replace the usual ones."""
     if EVENT_STREAM in environ.get("HTTP_ACCEPT", ""):
-        environ[IS_CANCELLED] = lambda: True  # the events that there are: their client soon requests the next ones
+        environ[IS_CANCELLED] = lambda: True  # only present events: the client soon requests the next ones
     reply = WsgiResponse.from_app(app, environ, buffered=True)
     for declared in (environ[FAULT], *environ[ROUTES]):
         reply.headers.update(getattr(declared, "headers", {}))
@@ -72,7 +72,7 @@ def _served(app: Any, environ: dict[str, Any]) -> WsgiResponse:
 
 
 def answer(request: Request) -> Reply | None:
-    """Do what a fault or a stub wants, in the place of everything that follows. Raises as Faults.stub_for."""
+    """The response of a fault or a stub, if there is one: then nothing else happens. Raises as Faults.stub_for."""
     fault: Declared | None = request.environ[FAULT]
     if fault and fault.kind == "fail_store":
         raise StoreUnavailable("the store is away: a fault of the test harness")

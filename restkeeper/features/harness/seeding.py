@@ -18,8 +18,8 @@ from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
 def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     """Add items, by collection: {"users": [{…}], "settings": {…}}, all or none; returns how many of each.
 
-    They are validated as those that are imported: an id, times, a version and read-only fields are taken as they are.
-    Of the functions of the service, only those after a write are called. Items may refer to any others of `data`.
+    They are validated like imported items: an id, times, a version and read-only fields are taken as they are. Of the
+    functions of the service, only the functions after a write are called. Items may refer to any others of `data`.
     Raises ValidationFailed with pointers below `#/seed`, NotFound for an unknown collection, and Conflict for an id or
     unique value that exists, and a reference to nothing.
     """

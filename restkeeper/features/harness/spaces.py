@@ -47,7 +47,7 @@ ID_NANOSECONDS = 1000  # that each id is later than the one before, also while t
 class SpaceClock:
     """The clock of a space, which a test sets: it runs from any time on, or stands still, while `frozen` has a time.
 
-    Elapsed time is real, so that what waits does not wait for ever, and jumps when a test moves the time forward; it
+    Elapsed time is real, so that nothing waits for ever, and jumps when a test moves the time forward; it
     never goes back.
     """
 
@@ -138,7 +138,7 @@ class Space:
         self._spaces = spaces
         self._seed = seed
         self._snapshots: dict[str, Any] = {}
-        self._numbers = count(1)  # of what is declared; a reset does not begin anew
+        self._numbers = count(1)  # of declarations; a reset does not begin anew
         self._news = Event()  # after each request
         self.ended = Event()  # when it is dropped: no request of it waits on
         self.close: Callable[[], None] = lambda: None
@@ -148,7 +148,7 @@ class Space:
             Thread(target=self._deliver_at_once, name="deliver", daemon=True).start()  # a greenlet, by gevent
 
     def begin(self, instance: Instance) -> None:
-        """Be as it was at first, with this instance, which is empty. Snapshots stay."""
+        """Begin as a new space with this instance, which is empty. Snapshots stay."""
         self.instance = instance
         self.faults = Faults(self._seed, instance.app, self._numbers)
         self.catcher = Catcher(instance.service, self.faults)
@@ -157,7 +157,7 @@ class Space:
         instance.ids.begin(self._seed)
 
     def clear_requests(self, instance: Instance) -> None:
-        """Have an empty journal; those under way stay in the former one."""
+        """Begin an empty journal; requests under way stay in the previous one."""
         self.journal = Journal(instance.service.config.max_body)
 
     def snapshot(self) -> str:
@@ -199,7 +199,7 @@ class Space:
             return reply(environ, start_response)
 
     def _deliver_at_once(self) -> None:
-        """Send what is due after each request, and each second what is sent again, until the space is dropped."""
+        """Send due deliveries after a request, and every second retries, until the space is dropped."""
         with suppress(NotFound):
             while True:
                 with suppress(StoreUnavailable), self._spaces.using(self):  # it is tried again
@@ -218,7 +218,7 @@ class Spaces:
         self._ports = ports
         self._require_whole = require_whole
         self._lock, self._making = threading.Lock(), threading.Lock()
-        self._spaces: dict[str, Space | None] = {}  # None: one that is being made
+        self._spaces: dict[str, Space | None] = {}  # None: a space that is being made
         self.root: Space | None = None  # at the server's own address
         self._spare = [Instance(make) for _ in range(SPARE)]
 
@@ -255,7 +255,7 @@ class Spaces:
         return space
 
     def drop(self, space: Space) -> None:
-        """End a space, its port and its connections. Raises Conflict for that of the server."""
+        """End a space, its port and its connections. Raises Conflict for the space of the server."""
         if space is self.root:
             raise Conflict("the space at the server's own address ends with the server")
         with self._lock:

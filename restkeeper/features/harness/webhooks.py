@@ -1,4 +1,4 @@
-"""The webhooks of a space: what the service sends is caught, and its signatures are verified."""
+"""The webhooks of a space: deliveries of the service are caught, and their signatures are verified."""
 
 import threading
 import time
@@ -69,7 +69,7 @@ class Catcher:
         return self._faults.set_responses(statuses)
 
     def deliver(self) -> None:
-        """Send what is due."""
+        """Send the deliveries that are due."""
         if not self._is_open or not self._service.store.count(WEBHOOKS.name):
             return
         with self._lock, closing(deliverer_of(self._service, self._send, at_once=1, chance=lambda: 0.0)) as deliverer:
@@ -89,7 +89,7 @@ class Catcher:
         self.deliver()
 
     def _next_due(self, after: float) -> float:
-        """When the next attempts after a time are: those of a paused webhook stay, and are not waited for."""
+        """The time of the next attempt after a time. A paused webhook is not waited for: its attempts stay."""
         webhooks = self._webhooks() if self._is_open else []
         pending = [self._service.store.deliveries(webhook, None, MOST_PENDING, "pending") for webhook in webhooks]
         times = (delivery.due for delivery in chain(*pending))
@@ -100,7 +100,7 @@ class Catcher:
         return [exactjson.decoded(body)["id"] for body in self._service.of_features[WEBHOOKS.name].bodies(page)]
 
     def _catch_all(self) -> None:
-        """Have a webhook for all events, with those before, unless the test has its own."""
+        """Create a webhook for all events, also past events, unless the test has its own."""
         service = self._service
         if not self._is_open:
             raise Conflict("the service has no webhooks: that feature is closed")

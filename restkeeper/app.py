@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -41,6 +41,7 @@ def create_app(
     resources: Sequence[Resource],
     *,
     versions: Versions = V1,
+    roles: Mapping[str, Collection[str]] = {},
     features: Collection[Feature | str] = FEATURES,
     without: Collection[str] = (),
     stores: Collection[str] = tuple(BACKENDS),
@@ -50,6 +51,8 @@ def create_app(
     serves: bool = True,
 ) -> Application:
     """The WSGI application with these collections, on one of these kinds of stores (schemes of URLs).
+
+    `roles` have the scopes of each role, by its name, which keys and tokens can have in their place.
 
     `features` are open, and of those that are given by name also the ones that usually are not; except those in
     `without`: `without={"webhooks"}` closes one, and `features=(*FEATURES, AUDIT)` opens one of your own.
@@ -76,9 +79,9 @@ def create_app(
         opened, closed = _open(features, without)
         declared = _require_resources(resources)
         declared += [resource for feature in opened for resource in feature.stored().collections]
-        _require_possible(opened, closed, config, declared, versions)
+        _require_possible(opened, closed, config, declared, versions, roles)
         _require_store(config, stores)
-        program = _Program(config, declared, versions, opened, closed, blueprints, name, serves)
+        program = _Program(config, declared, versions, roles, opened, closed, blueprints, name, serves)
         if config.harness and serves:
             harness = import_module("restkeeper.features.harness")  # of no other server
             return cast(Application, harness.application_of(program.application, create_app, config))
@@ -96,6 +99,7 @@ class _Program:
     config: Config
     resources: Sequence[Resource]
     versions: Versions
+    roles: Mapping[str, Collection[str]]
     features: Sequence[Feature]
     closed: Sequence[Feature]
     blueprints: Sequence[Blueprint]
@@ -130,6 +134,7 @@ class _Program:
             self.name,
             of_features=of_features,
             versions=self.versions,
+            roles=self.roles,
             features=[feature.name for feature in self.features],
             closed=[loaded(resource).name for feature in self.closed for resource in feature.collections],
             clock=clock,
@@ -280,6 +285,7 @@ def _require_possible(
     config: Config,
     resources: Sequence[Resource],
     versions: Versions,
+    roles: Mapping[str, Collection[str]],
 ) -> None:
     """Raises ConfigError for features that cannot be closed as they are, and ValueError for versions that are none."""
     if not isinstance(versions, Versions):
@@ -297,6 +303,8 @@ def _require_possible(
         raise ConfigError(f"path={taken[0]!r}: each version has a page there: choose another one")
     if "versions" not in features and (len(list(versions)) > 1 or versions.deprecations):
         raise ConfigError("features: the service declares versions or deprecations, so 'versions' cannot be closed")
+    if "roles" not in features and roles:
+        raise ConfigError("features: the service declares roles, so 'roles' cannot be closed")
     if owned := [each.name for each in resources if each.ownership is not Ownership.NONE]:
         if "ownership" not in features:
             raise ConfigError(f"features: {owned[0]!r} declares an ownership, so 'ownership' cannot be closed")

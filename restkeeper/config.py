@@ -267,6 +267,12 @@ class Config:
         "the claim that has the [owners](security.md#owners) of the caller, a text or a list, "
         "such as `teams`; by default the subject",
     )
+    jwt_roles: str = _setting(
+        "",
+        str,
+        "the claim that has the [roles](security.md#roles) of the caller, a text or a list, such as `roles`; "
+        "while unset tokens have no roles",
+    )
     harness: str = _setting(
         "",
         _harness,
@@ -318,8 +324,9 @@ class Config:
         missing = [key for key, value in tokens.items() if not value]
         if missing and len(missing) < len(tokens):
             raise ConfigError(f"{missing[0]}='': must be set too, or none of {', '.join(tokens)}")
-        if missing and self.jwt_owner != "sub":
-            raise ConfigError(f"JWT_OWNER={self.jwt_owner!r}: is of tokens: set {', '.join(tokens)}, too")
+        for name in ("jwt_owner", "jwt_roles") if missing else ():
+            if (value := getattr(self, name)) != getattr(Config, name):
+                raise ConfigError(f"{name.upper()}={value!r}: is of tokens: set {', '.join(tokens)}, too")
 
     @property
     def item_limits(self) -> tuple[int, int]:

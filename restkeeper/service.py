@@ -60,7 +60,7 @@ class Service:
     that features have beside them, such as keys. `features` has the names of the open features, which take part in it
     by its seams: see `restkeeper.feature`. Collections of `closed` features stay in the store. The description of the
     service has `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each
-    read and write of the collections, by their names.
+    read and write of the collections, by their names. Its `roles` are as they are declared.
     """
 
     app: Application
@@ -78,6 +78,7 @@ class Service:
     served: tuple[Version, ...]
     name: str = NAME
     closed: frozenset[str] = frozenset()
+    roles: Mapping[str, Names[str]] = field(default_factory=dict)
     contributions: list[Contribution] = field(default_factory=list)
     writes: dict[str, dict[str, ServedCollection]] = field(default_factory=dict)
 
@@ -194,6 +195,7 @@ def make_service(
     *,
     of_features: Iterable[StoredView] = (),
     versions: Versions = V1,
+    roles: Mapping[str, Names[str]] = {},
     features: Names[str] = (),
     closed: Names[str] = (),
     clock: Clock = time,
@@ -244,6 +246,7 @@ def make_service(
         served,
         name,
         frozenset(closed),
+        roles,
     )
     domain.items = partial(Items, collections=by_name, related=lambda: made.related)
     return made

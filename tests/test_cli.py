@@ -299,7 +299,8 @@ def test_keys(run: Run, app: Application) -> None:
     for arguments, message in (
         (("create", "x", "--scope", "orders:read"), "#/scopes/0: must be one of: admin, products:read, "),
         (("create", "", "--scope", "admin"), "#/name: must have 1 to 200 characters"),
-        (("create", "x", "--scope", "orders"), "#/scopes/0: must be a scope like products:read, or admin"),
+        (("create", "x", "--scope", "orders"), "#/scopes/0: must be one of: admin, products:read, "),
+        (("create", "x", "--scope", "orders:"), "#/scopes/0: must be a scope like products:read, a role, or admin"),
         (("rotate", "nobody"), "no key has the id 'nobody': `restkeeper keys list` shows those of all keys"),
         (("revoke", "nobody"), "no key has the id 'nobody': "),
     ):

@@ -13,6 +13,7 @@ FEATURES = (
         records=(f"{__name__}.keys:CREDENTIALS",),
     ),
     Feature("jwt", f"{__name__}.jwt:install", settings=("jwt_jwks", "jwt_owner")),
+    Feature("roles", f"{__name__}.roles:install", settings=("jwt_roles",)),
     Feature("limits", f"{__name__}.limits:install", settings=("rate_limit", "rate_limit_write", "redis_url")),
     Feature("versions", f"{__name__}.versions:install"),
     Feature("ownership", f"{__name__}.ownership:install"),

@@ -13,6 +13,7 @@ ADMIN = "admin"  # the scope that holds all others
 PUBLIC = "public"  # needs no credential
 KNOWN = "known"  # needs a known caller; the handler decides what that caller may see
 SCOPE = "[A-Za-z0-9_.~%-]+:[A-Za-z][A-Za-z0-9_-]*"  # any other than ADMIN
+ROLE = "[a-z0-9_-]+"  # the name of a role, other than ADMIN: never a scope
 ANONYMOUS = "anonymous"  # the id of callers without credentials
 REALM = 'realm="restkeeper"'
 

@@ -6,7 +6,7 @@ required; every cause gets the same response.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -191,7 +191,8 @@ class Guard:
         self._require_own_site = require_own_site
         self._anonymous = NOBODY if required else EVERYBODY
         self.needs: dict[str | None, str] = {}  # by endpoint
-        self.scopes: dict[str, None] = {ADMIN: None}  # those that there are, in their order
+        self.scopes: dict[str, None] = {ADMIN: None}  # those that there are, in their order; and roles
+        self.roles: dict[str, frozenset[str]] = {}  # the scopes of each
 
     def identify(self, request: Request) -> None:
         """Remember the caller, also for the store, or why there is none."""
@@ -254,6 +255,10 @@ class Guard:
         self.needs[endpoint] = needed
         if ":" in needed:
             self.scopes[needed] = None
+
+    def scopes_of(self, names: Iterable[str]) -> frozenset[str]:
+        """What these names allow: a role its scopes, as they are declared now, and any other name itself."""
+        return frozenset(scope for name in names for scope in self.roles.get(name, (name,)))
 
     def is_limited(self, endpoint: str | None) -> bool:
         """Whether requests to an endpoint count towards the caller's limits."""

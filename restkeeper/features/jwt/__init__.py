@@ -20,15 +20,16 @@ def install(service: Service) -> Seams:
     if not config.jwt_jwks:
         return Seams(describe=described)
     tokens = import_module("restkeeper.features.jwt.tokens")  # with its libraries, which take a tenth of a start
-    verifier = tokens.Tokens(
-        config.jwt_issuer, config.jwt_audience, config.jwt_jwks, owner=config.jwt_owner, now=service.clock.time
-    )
+    names = {"owner": config.jwt_owner, "roles": config.jwt_roles}
+    verifier = tokens.Tokens(config.jwt_issuer, config.jwt_audience, config.jwt_jwks, **names, now=service.clock.time)
+    guard = service.guard
 
     def resolve(token: str, digest: str) -> Caller | None:
         if not tokens.is_token(token):
             return None
         claims = verifier.verify(token)
         who = f"jwt:{claims.subject}"
-        return Caller(who, claims.scopes, claims.owners or (who,))  # a subject could have the name of a team
+        scopes = claims.scopes | guard.scopes_of(guard.roles.keys() & claims.roles)  # an issuer has other roles, too
+        return Caller(who, scopes, claims.owners or (who,))  # a subject could have the name of a team
 
     return Seams(identify=(Credentials(resolve, are_signed=True),), describe=described)

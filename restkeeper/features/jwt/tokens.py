@@ -45,6 +45,7 @@ class Claims(NamedTuple):
     scopes: frozenset[str]
     expires: float  # seconds since the epoch
     owners: tuple[str, ...]  # that a claim names
+    roles: frozenset[str] = frozenset()  # likewise
 
 
 def is_token(text: str) -> bool:
@@ -56,7 +57,7 @@ def is_token(text: str) -> bool:
 class Tokens:
     """Verifies the tokens of `issuer` for `audience` by the key set at `jwks`, a path or a URL.
 
-    The claim `owner` names the caller's owners.
+    The claim `owner` names the caller's owners, and `roles` its roles: without a name it has none.
 
     Raises Unavailable for a file that cannot be read or has no usable key; a URL that cannot be fetched yet is logged.
     """
@@ -66,6 +67,7 @@ class Tokens:
     jwks: str
     _: KW_ONLY
     owner: str = "sub"
+    roles: str = ""
     now: Callable[[], float] = time.time
     fetch: Callable[[str], bytes] = fetch
 
@@ -125,7 +127,8 @@ class Tokens:
             raise SignedCredential("sub is not a printable text")
         if len(subject) > LONGEST_SUBJECT:
             raise SignedCredential("sub is too long")
-        return Claims(subject, _scopes(payload), _time(payload, "exp"), _owners(payload, self.owner))
+        roles = _words(payload, self.roles) if self.roles else frozenset()
+        return Claims(subject, _scopes(payload), _time(payload, "exp"), _owners(payload, self.owner), roles)
 
 
 def _header(token: str) -> tuple[Any, str | None]:
@@ -152,9 +155,13 @@ def _time(payload: dict[str, Any], name: str) -> float:
 
 def _scopes(payload: dict[str, Any]) -> frozenset[str]:
     """`scope`, blank-separated (RFC 8693, section 4.2; RFC 9068), else `scp`, likewise or as a list."""
-    name = "scp" if payload.get("scope") is None else "scope"
+    return _words(payload, "scp" if payload.get("scope") is None else "scope")
+
+
+def _words(payload: dict[str, Any], name: str) -> frozenset[str]:
+    """The words in a claim, which is a blank-separated text, or a list unless it is `scope`; none without the claim."""
     value = payload.get(name)
-    words = value.split(" ") if isinstance(value, str) else value if name == "scp" else None
+    words = value.split(" ") if isinstance(value, str) else None if name == "scope" else value
     if value is None:
         return frozenset()
     if not isinstance(words, list) or not all(isinstance(word, str) and word.isprintable() for word in words):

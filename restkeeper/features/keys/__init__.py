@@ -25,7 +25,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.errors import InsufficientStorage, PreconditionFailed, ValidationFailed
 from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.feature import Seams
-from restkeeper.resources.call import ADMIN, SCOPE, Caller
+from restkeeper.resources.call import ADMIN, ROLE, SCOPE, Caller
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
@@ -96,6 +96,7 @@ class KeyResolver:
 
     def __init__(self, service: Service) -> None:
         self._service, self._lookup, self._clock = service, service.lookup, service.clock
+        self._guard = service.guard
         self._admin = digest_of(service.config.admin_key) if service.config.admin_key else ""
         self._noted: dict[str, float] = {}
 
@@ -116,7 +117,8 @@ class KeyResolver:
             raise InvalidCredential
         if now - self._noted.get(id, 0.0) > USE_SECONDS:
             self._note(record, id, now)
-        return who
+        roles = self._guard.roles
+        return who._replace(scopes=self._guard.scopes_of(who.scopes)) if roles else who
 
     def _note(self, record: Record, id: str, now: float) -> None:
         if len(self._noted) >= NOTED:
@@ -141,12 +143,12 @@ class KeySchema(ItemSchema):
 
     name = Text(1, 200, required=True, metadata={"description": "What it is for.", "examples": ["Shop front end"]})
     scopes = ListOf(
-        Text(validate=(Pattern(f"^({ADMIN}|{SCOPE})$", error="must be a scope like products:read, or admin"),)),
+        Text(validate=(Pattern(f"^({ROLE}|{SCOPE})$", error="must be a scope like products:read, a role, or admin"),)),
         low=1,
         required=True,
         metadata={
             "description": "What it allows: `<collection>:read`, `<collection>:write`, `<collection>:all` for the "
-            "items of all owners, a scope of another route, or `admin` for everything.",
+            "items of all owners, a scope of another route, a role, or `admin` for everything.",
             "examples": [["products:read", "products:write"]],
         },
     )

@@ -11,9 +11,10 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 
-from restkeeper import clock
+from restkeeper import FEATURES, clock
 from restkeeper.config import Config
 from restkeeper.errors import Problem
+from restkeeper.feature import loaded
 from restkeeper.features.keys import new_token
 from restkeeper.storage import Store, locate
 from restkeeper.storage.errors import (
@@ -34,6 +35,8 @@ from restkeeper.web.auth import needs
 from tests import stores
 from tests.shop import closed_features, create_app
 
+for feature in FEATURES:
+    loaded(feature.install)  # with its types
 KINDS = {kind.name: kind for kind in Problem.__subclasses__()}
 
 

@@ -31,7 +31,7 @@ from restkeeper import (
 )
 from restkeeper.service import service_of
 from restkeeper.storage.interface import Filter, Op, Query, Sort
-from restkeeper.storage.sql import is_search
+from restkeeper.storage.plans import is_search
 from restkeeper.web.auth import caller
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, bearer, key, pointers

@@ -12,8 +12,8 @@ from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage import shares
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, GroupBy, Groups, Op, Query, Sort
+from restkeeper.storage.plans import SKIPPED, is_search
 from restkeeper.storage.shares import FairQueue, Shares, one_at_a_time, worked_for
-from restkeeper.storage.sql import SKIPPED, is_search
 from tests.clock import SetClock
 from tests.sqlite.helpers import Exit
 from tests.things import THINGS

@@ -34,9 +34,10 @@ from restkeeper.storage.interface import (
 )
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.planning import count_items, find_ids
+from restkeeper.storage.plans import is_search, is_sorted
 from restkeeper.storage.records import look_up, require_epoch, state_of, stored_states
 from restkeeper.storage.related import find_related
-from restkeeper.storage.sql import Database, is_search, is_sorted
+from restkeeper.storage.sql import Database
 from restkeeper.storage.transactions import LockPlan, Transaction, read_item
 
 __all__ = ["MemoryStore", "Store", "Transaction"]

@@ -10,7 +10,8 @@ import orjson
 
 from restkeeper.storage.interface import DATE_PARTS, Aggregate, Collection, Field, Group, GroupBy, Groups, Kind, Query
 from restkeeper.storage.planning import rows_about
-from restkeeper.storage.sql import Column, Database
+from restkeeper.storage.queries import Column
+from restkeeper.storage.sql import Database
 
 EXACT = Context(prec=1000)  # digits: as many as a sum of doubles can have
 MORE_PLACES = 4  # of an average than of its field

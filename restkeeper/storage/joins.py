@@ -9,7 +9,7 @@ from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans
 
 
 class Joins(ABC):
-    """What is asked of a column by a join, in the words of a dialect, which are its other methods: see `sql.Column`.
+    """What a join needs of a column, in the words of a dialect, which are its other methods: see `queries.Column`.
 
     `gathered` is what statements select as the parameter of IN, and `outer_id` the id of an item around them.
     """
@@ -56,7 +56,7 @@ class Joins(ABC):
     def joined(self, join: SemiJoin, prefix: str, conditions: Callable[..., str]) -> str:
         """The condition of the filter HAS, of a reference, or of the id that others refer to.
 
-        The names of its parameters have the `prefix`; `conditions` are those of `sql`.
+        The names of its parameters have the `prefix`; `conditions` are those of `queries`.
         """
         other, kind, joined = join.collection, type(self), join.query
         plan = next(iter(equality_plans(other, joined)), ANY_PLAN)

@@ -13,9 +13,10 @@ from math import isqrt
 from typing import Any
 
 from restkeeper.storage.interface import Collection, Filter, Query
-from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans, order_plan
+from restkeeper.storage.plans import ANY_PLAN, Plan, equality_plans, is_search, order_plan
+from restkeeper.storage.queries import conditions, outline, parameters
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Database, Row, conditions, is_search, literal, outline, parameters, require_revision
+from restkeeper.storage.sql import Database, Row, literal, require_revision
 
 MOST_COUNTED = 50_000  # items of an equality, in some milliseconds; to read them takes some hundreds
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from restkeeper.storage.interface import MOST_INDEXED, Collection, Filter, Index, Op, Query
 
+SKIPPED = 1000  # items before a page that an index skips in less than a millisecond
+
 _ID = Index("id", unique=True)
 _RANGES = (Op.GT, Op.GTE, Op.LT, Op.LTE, Op.STARTS)
 
@@ -116,6 +118,52 @@ def wanted_indexes(collection: Collection, query: Query) -> list[Index]:
     fields = [(*equal, field) for field in last if field not in equal] or ([(*equal,)] if equal else [])
     existing = {index.fields for index in collection.indexes if not index.unique}
     return [Index(*names) for names in fields if names not in existing and len(names) <= MOST_INDEXED]
+
+
+def is_sorted(collection: Collection, query: Query) -> bool:
+    """Whether more than a page is read although an index has it: it has several values, in another order.
+
+    So it is where items are those that others refer to: these are looked for beside each item, or all of them first.
+    """
+    order = query.sort[0].name if query.sort else "id"
+    return len(query.owners or ()) > 1 or any(
+        (filter.op is not Op.EQ or filter.negated or collection.field(filter.field).is_many)
+        and (filter.field != order or filter.join)
+        for filter in query.filters
+    )
+
+
+def is_search(collection: Collection, query: Query, *, reads_all: bool = False) -> bool:
+    """Whether a query can examine or sort many items: no index has its items, or them in its order.
+
+    If it `reads_all` that it finds, it is one although an index has these, unless they have unique values.
+    """
+    if not (query.narrows or query.sort or reads_all or query.groups):  # in order of id
+        return query.offset > SKIPPED
+    if any(key.join for key in query.sort):
+        return True
+    if any(is_search(join.collection, join.query, reads_all=not join.filters) for join in query.joins):
+        return True  # no index has what is joined
+    operators = {Op.NE if filter.negated or filter[1:3] == (Op.IS, False) else filter.op for filter in query.filters}
+    has_alternatives = any(filter.group for filter in query.filters)
+    if query.search or query.offset > SKIPPED or has_alternatives or {Op.LIKE, Op.ENDS} & operators:
+        return True
+    best = next(iter(equality_plans(collection, query)), ANY_PLAN)
+    if best.is_unique:
+        return False  # one item for each value
+    if reads_all or query.groups:
+        return True
+    if best.is_ordered and best.size == len(query.filters) + (query.owners is not None) > 0:
+        return False  # all that an index finds, in its order
+    fields = ({filter.field for filter in query.filters} | {key.field for key in query.sort}) - {"id"}
+    by_owners = query.owners is not None
+    indexed = {index.field for index in collection.indexes if not index.unique and len(index.fields) == 1}
+    if collection.has_owner_index and {Op.EQ, Op.IN} >= operators:  # a filter by the owner uses it, an order its own
+        names = {filter.field for filter in query.filters} - indexed
+        owner_fields = {name for name in names if collection.field(name).is_owner}
+        if owner_fields and owner_fields.isdisjoint(key.field for key in query.sort):
+            fields, by_owners = fields - owner_fields, True
+    return Op.NE in operators or len(fields) + by_owners > 1 or not fields <= indexed
 
 
 def _required(query: Query) -> list[tuple[int, Filter]]:

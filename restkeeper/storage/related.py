@@ -7,7 +7,8 @@ import orjson
 
 from restkeeper.storage.interface import POSITION, Collection, Query, Record, Related
 from restkeeper.storage.plans import Plan
-from restkeeper.storage.sql import Database, conditions, literal, order_of, parameters, require_revision
+from restkeeper.storage.queries import conditions, order_of, parameters
+from restkeeper.storage.sql import Database, literal, require_revision
 
 # A row as of `Column.related_rows`, of version 0, if the items are of another revision.
 _DIFFERING = """\

@@ -9,7 +9,7 @@ import pytest
 from restkeeper.config import Config
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query
-from restkeeper.storage.postgresql.queries import select_page
+from restkeeper.storage.postgresql.pages import select_page
 from tests.shop import create_app
 from tests.things import FIELDS, THINGS, insert, open_store, record
 

@@ -6,7 +6,7 @@ from typing import Any
 from restkeeper import exactjson
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.interface import Collection, Field, Filter, Index, Kind, Op, Query, Record, SemiJoin, Sort
-from restkeeper.storage.sql import is_search, is_sorted
+from restkeeper.storage.plans import is_search, is_sorted
 from tests.things import insert
 
 ID = Field("id", Kind.TEXT)

@@ -21,9 +21,11 @@ from restkeeper.storage.planning import plan_of, with_few
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned
-from restkeeper.storage.postgresql.queries import PostgresColumn, select_page
+from restkeeper.storage.postgresql.pages import select_page
+from restkeeper.storage.postgresql.queries import PostgresColumn
+from restkeeper.storage.queries import page_of
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Row, change_token, page_of, require_revision
+from restkeeper.storage.sql import Row, change_token, require_revision
 
 # Each limit that the server knows (PostgreSQL 17 has one for transactions), if the URL's `options` do not set it. The
 # server's own limit for transactions stays. As options, PgBouncer would refuse or drop them.

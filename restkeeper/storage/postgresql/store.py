@@ -23,6 +23,7 @@ from restkeeper.storage.errors import StoreGone, StoreReadOnly, StoreUnavailable
 from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.opening import OpenGate
+from restkeeper.storage.plans import is_search
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, fields_of
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, translated
@@ -45,7 +46,7 @@ from restkeeper.storage.postgresql.migrations import (
 )
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.session import LIFT_LIMITS, Session
-from restkeeper.storage.sql import MIGRATIONS, Row, is_search, require_usable
+from restkeeper.storage.sql import MIGRATIONS, Row, require_usable
 from restkeeper.storage.transactions import LockPlan, Transaction
 
 T = TypeVar("T")

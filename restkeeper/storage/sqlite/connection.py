@@ -28,18 +28,11 @@ import orjson
 from restkeeper.clock import Clock
 from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.planning import plan_of, with_few
+from restkeeper.storage.queries import page_of
 from restkeeper.storage.records import state_of
-from restkeeper.storage.sql import Dialect, Row, page_of
-from restkeeper.storage.sqlite.queries import (
-    AS_BYTES,
-    ExactSum,
-    SqliteColumn,
-    fold,
-    is_found,
-    is_inside,
-    local_time,
-    select_page,
-)
+from restkeeper.storage.sql import Dialect, Row
+from restkeeper.storage.sqlite.functions import ExactSum, fold, is_found, is_inside, local_time
+from restkeeper.storage.sqlite.queries import AS_BYTES, SqliteColumn, select_page
 
 APPLICATION_ID = int.from_bytes(b"RstK")  # of our files, in their header
 BUSY_SECONDS = 5.0  # for which a write waits, from its call on

@@ -1,24 +1,19 @@
 """Queries in SQLite. A field's `key` is the expression by which it is compared and sorted, and what its index has."""
 
-import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import orjson
 
-from restkeeper.storage.groups import EXACT
-from restkeeper.storage.interface import ANY, DATE, DATES, SORTED, TIME, Collection, Field, Filter, Kind, Op, Query
+from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan
-from restkeeper.storage.sql import Column, conditions, literal, order_of, outline, parameters, path_of, record_columns
+from restkeeper.storage.queries import Column, conditions, order_of, outline, parameters
+from restkeeper.storage.sql import literal, path_of, record_columns
 
 AS_BYTES = "CAST({} AS BLOB)"
 COLUMNS = record_columns(AS_BYTES)
@@ -46,9 +41,6 @@ FROM (
 
 LAST = "char(1114111)"  # the last character
 
-_DATE, _TIME = re.compile(DATE), re.compile(TIME)
-_add = EXACT.add
-
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
 
 _EQUALITY = (Op.EQ, Op.NE, Op.IN)
@@ -75,7 +67,7 @@ _IF_ABOVE = {Op.LT: Op.LT, Op.LTE: Op.LT, Op.GT: Op.GTE, Op.GTE: Op.GTE}
 
 
 class SqliteColumn(Column):
-    """See `sql.Column`. The key of a field is what the indexes have."""
+    """See `queries.Column`. The key of a field is what the indexes have."""
 
     parameter = ":{}"
     unindexed = "+({})"
@@ -378,66 +370,3 @@ def _nearest(number: Decimal) -> Decimal:
 def ends(text: str, end: str) -> str:
     """The condition that a text ends with another one, which can be longer or empty."""
     return f"substr({text}, length({text}) - length({end}) + 1) = {end}"
-
-
-def fold(value: str | float | None) -> str | None:
-    """A text without case; of a number, as JavaScript writes it where it has no exponent."""
-    if isinstance(value, float):
-        value = f"{Decimal(repr(value)).normalize():f}"
-    return None if value is None else str(value).casefold()
-
-
-def is_found(search: str, lists: str, *values: str | None) -> bool:
-    """Whether a text without case is in one of some others (the SQL function `is_found`).
-
-    For each value, `lists` has a 1 if it is a JSON array of texts, and otherwise a 0.
-    """
-    return any(
-        search in str(text).casefold()
-        for is_list, value in zip(lists, values, strict=True)
-        if value is not None
-        for text in (orjson.loads(value) if is_list == "1" else (value,))
-    )
-
-
-def is_inside(search: str, body: str) -> bool:
-    """Whether a text without case is in one of the texts inside a JSON value (the SQL function `is_inside`)."""
-    if "\\" not in body and search not in body.casefold():  # most have no escapes: they are not parsed
-        return False
-    values = [json.loads(body)]  # not by orjson, which refuses what a store may have, such as 1e400
-    while values:
-        match values.pop():
-            case str(text):
-                if search in text.casefold():
-                    return True
-            case dict(members):
-                values += members.values()
-            case list(elements):
-                values += elements
-    return False
-
-
-class ExactSum:
-    """The sum of numbers, integers or the texts of decimals, as a text; null without any (SQL: `exact_sum`)."""
-
-    sum = NOTHING = Decimal()
-
-    def step(self, number: int | str | None) -> None:
-        if number is not None:
-            try:
-                self.sum = _add(self.sum, Decimal(number))
-            except ArithmeticError:  # a number of a file is too large for all
-                self.sum = Decimal("Infinity")
-
-    def finalize(self) -> str | None:
-        return None if self.sum is self.NOTHING else str(self.sum)
-
-
-def local_time(time: Any, zone: str) -> str | None:
-    """A time as a text that begins with the date in a time zone; a date as it is; null for other values (in SQL)."""
-    if not isinstance(time, str) or not _DATE.match(time):
-        return None
-    with suppress(ValueError):  # it is no day
-        if DATES[0] < time < DATES[1] and _TIME.fullmatch(time):
-            return datetime.fromisoformat(time).astimezone(ZoneInfo(zone)).isoformat()
-    return time

@@ -23,8 +23,9 @@ from restkeeper.storage.errors import EpochMissing, StoreDamaged, StoreFailing, 
 from restkeeper.storage.interface import Collection, EventFilter, Events, Query, Subscription
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import OpenGate
+from restkeeper.storage.plans import is_search
 from restkeeper.storage.records import epoch_of, stored_states
-from restkeeper.storage.sql import MIGRATIONS, is_breaking, is_search, require_usable
+from restkeeper.storage.sql import MIGRATIONS, is_breaking, require_usable
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import is_disk_full, is_full, store_error, translated
 from restkeeper.storage.sqlite.file import (

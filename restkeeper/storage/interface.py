@@ -487,7 +487,7 @@ class StoredEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """A filter of events: all events of `collections`, and those of `own` whose item belongs to one of `owners`.
+    """A filter of events: all events of `collections`, and of `owned_collections` those of the `owners`' items.
 
     An event that has given an item to another owner is found for both, and its type ends in `CREATED` for who has the
     item only since, and in `DELETED` for who has it no more. In `types`, `*` stands for any text. With `item`, only

@@ -151,7 +151,7 @@ class Column(Joins):
 
     @abstractmethod
     def condition(self, filter: Filter, parameter: str) -> str:
-        """The condition of a filter of this field, whose value is the parameter `given`. See `interface.Op`."""
+        """The condition of a filter of this field, whose value is the `parameter`. See `interface.Op`."""
 
     def is_null(self, filter: Filter) -> str:
         """The condition of a filter by IS. An index has null as the lowest key, which of a text is also the empty."""

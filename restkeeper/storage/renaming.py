@@ -36,7 +36,7 @@ _RENAME_SINGLETON = (
     "UPDATE events SET item = :new WHERE collection = :new AND item = :old",
 )
 
-# The items of deliveries, which are in the order of each: see `deliveries._QUEUE`.
+# The items of deliveries; those of one item are in order: see `deliveries._QUEUE`.
 _RENAME_DELIVERIES = """\
 UPDATE deliveries SET item = (SELECT collection || '/' || events.item FROM events WHERE position = event)
 WHERE item IS NOT NULL AND event IN (SELECT position FROM events WHERE collection = :new)"""

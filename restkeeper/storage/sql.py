@@ -72,8 +72,8 @@ class Dialect(dict[str, str]):
         super().__init__()
         self._name = name
         self._parameter = parameter.format(r"\1")
-        in_all, in_own = (f"collection {is_in.format(each)}" for each in ("collections", "own"))
-        has, had = (f"{each} {is_in.format('owners')}" for each in ("owner", "former"))
+        in_all, in_own = (f"collection {is_in.format(names)}" for names in ("collections", "own"))
+        has, had = (f"{owner} {is_in.format('owners')}" for owner in ("owner", "former"))
         type = event_type(in_all, has, had)
         self._parts = parts | {
             "layout": LAYOUT,

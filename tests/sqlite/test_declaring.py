@@ -102,7 +102,7 @@ def test_related_records_are_found_by_an_index(tmp_path: Path, kind: Kind) -> No
     for order in ("id DESC", "+_position"):
         found = f"SELECT id FROM items WHERE {where} ORDER BY {order} LIMIT 9"  # noqa: S608
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection:
-            statement = f"EXPLAIN QUERY PLAN SELECT ({found}) FROM json_each('[1]') AS each"  # noqa: S608
+            statement = f"EXPLAIN QUERY PLAN SELECT ({found}) FROM json_each('[1]') AS term"  # noqa: S608
             plan = connection.execute(statement).fetchall()
         searches = [detail for *_, detail in plan if "items" in detail]
         assert len(searches) == 1 and "items.things.rank." in searches[0] and "<expr>=?" in searches[0]

@@ -37,8 +37,8 @@ _INFINITY = Decimal("Infinity")
 _TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
 _RELATED_ROWS = """\
 SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed
-FROM unnest({values}::text[]) AS each(value)
-CROSS JOIN LATERAL (SELECT * FROM {source} ORDER BY {order} LIMIT {most}) AS found"""
+FROM unnest({values}::text[]) AS term(value)
+CROSS JOIN LATERAL (SELECT * FROM {source} ORDER BY {order} LIMIT {most}) AS related"""
 
 # A body in which all texts are folded, but for ASCII letters.
 _FOLDED = "(body::jsonb || coalesce(folded, '{}'))"
@@ -77,9 +77,9 @@ CASE
 END"""
 
 _WRITTEN = """\
-CASE jsonb_typeof(each)
-    WHEN 'string' THEN lower((each #>> '{}') COLLATE "C")
-    WHEN 'number' THEN trim_scale((each #>> '{}')::numeric)::text
+CASE jsonb_typeof(element)
+    WHEN 'string' THEN lower((element #>> '{}') COLLATE "C")
+    WHEN 'number' THEN trim_scale((element #>> '{}')::numeric)::text
 END"""
 
 _SIGN, _ESCAPED = re.compile(r"([!-/:-@\[-`{-~])"), r"\\\1"
@@ -180,13 +180,13 @@ class PostgresColumn(Column):
 
     @property
     def json_value(self) -> str:
-        return "('strict $[*] ? (@ == ' || each.value || ')')" if self.field.is_many else "(each.value::jsonb #>> '{}')"
+        return "('strict $[*] ? (@ == ' || term.value || ')')" if self.field.is_many else "(term.value::jsonb #>> '{}')"
 
     def condition(self, filter: Filter, parameter: str) -> str:
         if self.field.kind is Kind.JSON and filter.op is Op.LIKE:
-            texts = f"jsonb_path_query({_FOLDED}, {self._path}) AS each"
+            texts = f"jsonb_path_query({_FOLDED}, {self._path}) AS element"
             return f"EXISTS (SELECT FROM {texts} WHERE strpos({_WRITTEN}, {parameter}) > 0)"  # noqa: S608 - declared names only
-        if self.field.is_many:  # `given` is a test of its values
+        if self.field.is_many:  # `parameter` is a test of its values
             parameter = "'strict $[*] ? (@ != null)'" if filter.op is Op.IS else parameter
             has = f"{self.values} @? {parameter}::jsonpath"
             if self.is_indexed and filter.op in (Op.EQ, Op.IN):  # at once: the planner expects to find some soon by id
@@ -198,7 +198,7 @@ class PostgresColumn(Column):
             return self.is_null(filter)
         if filter.op is Op.LIKE:
             return self.contains(parameter)
-        value = "each" if filter.op is Op.IN else f"{parameter}::{self.type}"
+        value = "element" if filter.op is Op.IN else f"{parameter}::{self.type}"
         left, right = self._sides(filter, value)
         if filter.op is Op.STARTS:
             term = f"{left[0]} >= {right[0]} AND {left[0]} < {right[0]} || {LAST}"
@@ -211,7 +211,7 @@ class PostgresColumn(Column):
                 f"{in_row(left)} = ANY({parameter}::{self.type}[])"  # which the planner can estimate, unlike a subquery
             )
         else:
-            values = f"SELECT {', '.join(right)} FROM unnest({parameter}::{self.type}[]) AS each"  # noqa: S608
+            values = f"SELECT {', '.join(right)} FROM unnest({parameter}::{self.type}[]) AS element"  # noqa: S608
             term = f"{in_row(left)} IN ({values})"
         if not self.field.nullable:
             return term
@@ -263,8 +263,8 @@ class PostgresColumn(Column):
         if not self.field.is_many:
             return super().in_found(values, where)
         # One by one, each by the index: a test of all of them would be as deep as they are many.
-        selects = " UNION ALL ".join(f"SELECT {value} AS given FROM items WHERE {where}" for value in values)  # noqa: S608 - declared names only
-        mine = f"collection = {literal(self.collection)} AND {self.has_one(['given'])}"
+        selects = " UNION ALL ".join(f"SELECT {value} AS reference FROM items WHERE {where}" for value in values)  # noqa: S608 - declared names only
+        mine = f"collection = {literal(self.collection)} AND {self.has_one(['reference'])}"
         ids = f"SELECT id FROM items WHERE {mine} OFFSET 0"  # noqa: S608 - likewise
         joined = f"({selects}) AS others CROSS JOIN LATERAL ({ids}) AS referring"
         return f"id = ANY(ARRAY(SELECT referring.id FROM {joined}))"  # noqa: S608 - likewise
@@ -303,8 +303,8 @@ class PostgresColumn(Column):
 
     @classmethod
     def search_condition(cls, columns: Sequence["PostgresColumn"], parameter: str) -> str:
-        if any(each.field.name == ANY for each in columns):
-            texts = f"jsonb_path_query({_FOLDED}, 'strict $.** ? (@.type() == \"string\")') AS each"
+        if any(column.field.name == ANY for column in columns):
+            texts = f"jsonb_path_query({_FOLDED}, 'strict $.** ? (@.type() == \"string\")') AS element"
             return f"EXISTS (SELECT FROM {texts} WHERE strpos({_WRITTEN}, {parameter}) > 0)"  # noqa: S608 - constant texts
         return f"({' OR '.join(column.contains(parameter) for column in columns)})" if columns else "false"
 
@@ -314,7 +314,7 @@ class PostgresColumn(Column):
         if self.field.kind is Kind.LIST:
             value = f"coalesce(folded -> {name}, {self.json})"
             elements = f"jsonb_array_elements_text(CASE WHEN jsonb_typeof({value}) = 'array' THEN {value} END)"
-            return f'EXISTS (SELECT FROM {elements} AS each WHERE strpos(lower(each COLLATE "C"), {parameter}) > 0)'  # noqa: S608
+            return f'EXISTS (SELECT FROM {elements} AS text WHERE strpos(lower(text COLLATE "C"), {parameter}) > 0)'  # noqa: S608
         text = 'lower(owner COLLATE "default")' if self.field.is_owner else f'lower((fields ->> {name}) COLLATE "C")'
         text = f"coalesce(folded ->> {name}, {self.or_default(text, str.casefold)})"
         if self.is_own:

@@ -64,7 +64,7 @@ FROM (
     SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS before
     FROM (SELECT *, octet_length(body) + coalesce(octet_length(removed), 0) AS size FROM (
 {{}}
-    ) AS found) AS sized
+    ) AS related) AS sized
 ) AS measured
 WHERE before <= %(max_bytes)s"""  # noqa: S608 - constant columns
 
@@ -96,10 +96,10 @@ _ROLLBACK_TO = Statement("ROLLBACK TO SAVEPOINT work")
 # the COMMIT, shall not be executed. See `require_row`.
 _NO_ROW = "RK001"
 _REQUIRED = """\
-WITH found AS (
+WITH changed AS (
 {}
 RETURNING 1)
-SELECT require_row(count(*)) FROM found"""
+SELECT require_row(count(*)) FROM changed"""
 
 
 class Session(psycopg.Connection[Row]):

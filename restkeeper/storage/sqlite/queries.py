@@ -28,15 +28,15 @@ _PAGE_COLUMNS = """\
 _RELATED_ROWS = f"""\
 SELECT
     {{number}},
-    given,
+    term,
 {COLUMNS}
 FROM (
-    SELECT each.value AS given, found.value AS selected
-    FROM json_each({{values}}) AS each CROSS JOIN json_each((
+    SELECT term.value AS term, related.value AS selected
+    FROM json_each({{values}}) AS term CROSS JOIN json_each((
         SELECT json_group_array(selected) FROM (
             SELECT _position AS selected FROM {{source}} ORDER BY {{order}} LIMIT {{most}}
         )
-    )) AS found
+    )) AS related
 ) CROSS JOIN items ON items.rowid = selected"""  # noqa: S608 - constant columns
 
 LAST = "char(1114111)"  # the last character
@@ -132,7 +132,7 @@ class SqliteColumn(Column):
         """
         tables, row = [], ""
         for n, name in enumerate(path_of(self.field.name)):
-            path, row = f"'$.\"{name}\"'", f"each{n}"
+            path, row = f"'$.\"{name}\"'", f"each{n}"  # the digest in `table` depends on this name
             paths = f"CASE json_type({body}, {path}) WHEN 'array' THEN json_extract({body}, {path})"
             tables.append(f"json_each({paths} ELSE json_extract({body}, {path}, '$[0]') END) AS {row}")
             body = f"CASE {row}.type WHEN 'object' THEN {row}.value END"
@@ -174,7 +174,7 @@ class SqliteColumn(Column):
 
     @property
     def json_value(self) -> str:
-        return "'[' || each.value || ']'" if self.field.is_many else "json_extract(each.value, '$')"
+        return "'[' || term.value || ']'" if self.field.is_many else "json_extract(term.value, '$')"
 
     def condition(self, filter: Filter, parameter: str) -> str:
         if self.field.is_many:

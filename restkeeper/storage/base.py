@@ -75,10 +75,8 @@ class Store(ABC):
     def open(self, *, alone: bool = False, indexed: bool = True) -> None:
         """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
 
-        If that needs space that a disk has not, a process that soon ends can open it `alone`: no other one can then.
-        One that scans it or makes a backup, and nothing else, needs no index, and so it can be not `indexed`. Raises
-        StoreUnavailable for a schema that cannot follow those that are registered, and for items whose values are to be
-        unique and are not.
+        `alone` needs less space of the disk: no other process can use the store then. Scans and backups need it not
+        `indexed`. Raises StoreUnavailable for a schema that does not follow those before, and for duplicate values.
         """
         with self._opening.lock():
             self._opened = self._opened or self._open(alone, indexed)
@@ -140,9 +138,9 @@ class Store(ABC):
         return self._search(partial(groups_of, collection=declared, query=query, most=most), declared, query)
 
     def related(self, requests: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
-        """Return the records of all that is `wanted`, each with the number of the part and the value it is found by.
+        """Return the records of all `requests`: the number of the request, the value of its field, and the record.
 
-        One statement finds all of them. If they have more than `max_bytes`, the last one is that which exceeds it.
+        One statement finds all of them. The records end with the one that exceeds `max_bytes`.
         """
         queries = [(self._collections[request.collection], request.query) for request in requests]
         slowest = max(queries, key=lambda search: is_search(*search))
@@ -206,23 +204,16 @@ class Store(ABC):
         *,
         collections: Iterable[str] = (),
         wait: bool = True,
-        use_reserve: bool = False,
+        use_reserve: bool = False,  # for work that deletes, or that the service depends on
         deadline: float | None = None,
     ) -> T:
-        """Run `work` in one transaction, and return its result once it is durable.
+        """Run `work` in one transaction, and return its result once it is durable. Raises what `work` raises.
 
-        With a `deadline` (of time.monotonic) `work` can run several times, each time in a new transaction: after
-        RecordChanged, and when the store had to end it because of others. So it has no other effects. Each attempt
-        begins with the locks of the `collections` that it changes, and of what the former one has wanted. Without a
-        deadline `work` runs at most once.
-
-        If other callers write, it waits until the deadline, by default some seconds, or without `wait` not at all; then
-        it raises StoreUnavailable. Raises StoreFull if the disk has no space, or less than is reserved; work that
-        deletes, or that the service depends on, may `use_reserve`.
-
-        An exception of `work` rolls back its changes and is raised here. It runs in a copy of the caller's context
-        (contextvars), possibly on another thread: several callers can share one commit. See also `Transaction`.
+        It locks the `collections` first. Raises StoreUnavailable at the `deadline` (of time.monotonic; by default after
+        some seconds), or at once without `wait`, and StoreFull if the disk has less space than is reserved.
         """
+        # With a deadline, `work` is repeated in new transactions, after RecordChanged and when the store had to end it
+        # because of others, so it has no other effects. An attempt also locks what the one before wanted to lock.
         plan = None if deadline is None else LockPlan(dict.fromkeys(collections, False))
         while True:
             try:
@@ -249,17 +240,14 @@ class Store(ABC):
     def convert(
         self, collections: Sequence[str], work: Callable[[Transaction], object], now: str, *, keeps: bool = False
     ) -> None:
-        """Run `work`, which converts the items of collections to their revisions, in one transaction of any length.
+        """Run `work`, which stores converted items of collections by `store_converted`, in one transaction.
 
-        It stores each by `store_converted`. If another program has done it meanwhile, nothing is done.
-
-        Until it has ended, others read the former items, or get RevisionDiffers, and their writes are refused. An
-        exception, or the end of the process, changes nothing. If it `keeps` the items, a file has a backup beside it
-        first. Raises StoreFull before it begins.
+        It does nothing if another program has done it. Meanwhile others read the items as they were, or get
+        RevisionDiffers, and cannot write. If it `keeps` the items, a file has a backup first. Raises StoreFull.
         """
 
-    def _left(self, stored: Mapping[str, StoredState], collections: Iterable[str]) -> dict[str, int]:
-        """Those of the collections whose items are to be converted, and the revisions of these."""
+    def _unconverted(self, stored: Mapping[str, StoredState], collections: Iterable[str]) -> dict[str, int]:
+        """The collections whose items are still to be converted, and the revisions of these items."""
         revisions = {name: stored[name].revision for name in collections}
         return {name: revision for name, revision in revisions.items() if revision < self._collections[name].revision}
 
@@ -277,20 +265,17 @@ class Store(ABC):
 
     @abstractmethod
     def tidy(self, *gone: str) -> list[str]:
-        """Delete the indexes of these collections that are not declared (any more), and return their names.
+        """Delete the indexes that are not declared, or all indexes of collections that are `gone`; return their names.
 
-        Those are the store's own ones, or the ones that are `gone`, of which no index is declared.
-
-        Until then they serve older programs that use the same store, and unique ones refuse duplicates. After it such a
-        program can have StoreUnavailable for filters of a field with several values.
+        Older programs that use the store can then get StoreUnavailable for filters of a field with several values.
         """
 
     @abstractmethod
     def backup(self, target: Path, *, replace: bool = False) -> None:
-        """Write a consistent copy to a new file, while other callers read and write.
+        """Write a consistent copy to a new file, while other callers read and write; `replace` an older backup.
 
-        With `replace` a former backup can have that name, until the new one is complete. Raises FileExistsError, and
-        StoreUnavailable for what is no backup, or if the database needs a tool of its own, which it names.
+        Raises FileExistsError, and StoreUnavailable for a file that is no backup, and where a tool of the database
+        makes backups.
         """
 
     @abstractmethod
@@ -307,10 +292,9 @@ class MemoryStore(Store):
 
     @abstractmethod
     def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
-        """Call `before` each transaction, and `after` its works, with the transaction that is then committed.
+        """Call `before` when a transaction begins, and `after` before its commit; no other caller is in the store.
 
-        Meanwhile no other caller uses the store. `before` can write, and what a StoreUnavailable of `after` ends is
-        rolled back.
+        `before` can write. A StoreUnavailable of `after` rolls the transaction back.
         """
 
     @abstractmethod

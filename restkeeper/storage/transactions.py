@@ -142,12 +142,10 @@ class Transaction(Deliveries, Renaming):
         """A context whose reads each work for so many seconds at most. Raises SearchTooLong."""
 
     def lock_collection(self, collection: str, *, shared: bool = False) -> None:
-        """Let no other transaction change items of a collection until this one ends.
+        """Let no other transaction change items of a collection until this one ends: what is read after it stays so.
 
-        It waits for those that have begun to, and the changes of others then wait for this one: first come, first
-        served. What is found after it stays so. If it is `shared`, it does what the first change of an item does: it
-        keeps out those who lock the collection otherwise. Where there can be several writers at a time, a store
-        overrides this: it locks nothing.
+        A `shared` lock, which each change of an item takes, excludes only locks that are not shared. Transactions wait
+        for such a lock in the order in which they come. With one writer at a time there is nothing to lock.
         """
 
     def flush(self) -> None:
@@ -176,8 +174,7 @@ class Transaction(Deliveries, Renaming):
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
         """Return a record; with `lock` it is locked until this transaction ends.
 
-        Raises RecordNotFound, after which the transaction continues. Where there can be several writers at a time, a
-        store overrides this and `change_token`: these lock nothing.
+        Raises RecordNotFound, after which the transaction continues. With one writer at a time nothing is locked.
         """
         return read_item(self._database, collection, id)
 
@@ -202,7 +199,7 @@ class Transaction(Deliveries, Renaming):
     def lock_to_delete(self, collection: str, id: str) -> None:
         """Lock a record that is to be deleted: `require_present` of another transaction waits until this one ends.
 
-        Where there can be several writers at a time, a store overrides this: it locks nothing.
+        With one writer at a time there is nothing to lock.
         """
 
     def change_token(self, collection: str) -> str:
@@ -246,9 +243,8 @@ class Transaction(Deliveries, Renaming):
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         """Store the response to the request with this id; one that was stored before `expired_before` is replaced.
 
-        Raises ResponseStored if there is another one. If another transaction stores a response to the same request, it
-        waits until that has ended. So it comes before all changes that a repeated request could be refused for, such
-        as a unique value: the repetition then finds the first response, and no conflict.
+        Raises ResponseStored if there is another one; it waits for other transactions that store one. So it comes
+        before changes that a repetition could be refused for, such as of a unique value.
         """
 
     @abstractmethod

@@ -130,10 +130,12 @@ class PostgresTransaction(Transaction):
             yield
 
     def count(self, collection: str, query: Query = ALL, *, most: int, seconds: float | None = None) -> int:
+        """Adds the items that this transaction has counted and not stored yet."""
         new, _ = (0, 0) if query.narrows else self._counted.get(collection, (0, 0))
         return min(super().count(collection, query, most=most, seconds=seconds) + new, most)
 
     def lock_collection(self, collection: str, *, shared: bool = False) -> None:
+        """Takes the advisory lock of the collection, as others can write at the same time."""
         is_exclusive, held = not shared, self._collections_locked.get(collection)
         if held is not None and held >= is_exclusive:
             return
@@ -147,6 +149,7 @@ class PostgresTransaction(Transaction):
         self._collections_locked[collection], self._waits = is_exclusive, False
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
+        """Locks the record, as others can write at the same time."""
         if lock:
             self.lock_collection(collection, shared=True)
         waits = not lock or self._may_wait(collection, id)
@@ -164,6 +167,7 @@ class PostgresTransaction(Transaction):
         return record
 
     def read_all(self, collection: str, ids: Sequence[str], *, to_delete: bool = False) -> list[Record]:
+        """Reads and locks all records in one round trip."""
         self.lock_collection(collection, shared=True)
         waits = all([self._may_wait(collection, id) for id in sorted(ids)])  # a list: each is the last one then
         statement = _READ_ALL + ("FOR UPDATE" if to_delete else "FOR NO KEY UPDATE")
@@ -197,9 +201,11 @@ class PostgresTransaction(Transaction):
                     self._database.queue(f"{_PRESENT} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
 
     def flush(self) -> None:
+        """Sends the queued changes, and raises their errors."""
         self._database.flush()
 
     def lock_to_delete(self, collection: str, id: str) -> None:
+        """Locks the record against those who refer to it, as others can write at the same time."""
         self.lock_collection(collection, shared=True)
         item = collection, clean(id)
         # Who refers to the item may wait for the weaker lock of `read`, unless the collection is locked alone.
@@ -209,6 +215,7 @@ class PostgresTransaction(Transaction):
         self._database.queue(f"{_LOCK_TO_DELETE} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
 
     def change_token(self, collection: str) -> str:
+        """Locks the collection and stores the counted changes first, as others can write at the same time."""
         self.lock_collection(collection)
         self._store_counters()
         return super().change_token(collection)

@@ -122,13 +122,15 @@ class PostgresStore(Store):
         require_usable(session, len(MIGRATIONS))
 
     def last_event(self) -> str:
+        """Includes committed events that have no position yet."""
         return self._read(newest_id, sequence_all)
 
     def events(self, after: str, filter: EventFilter, limit: int) -> Events:
         return self._read(find_events, after, filter, limit)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        self.last_event()  # so that all events have positions
+        """Gives all committed events their positions first, so that they are delivered."""
+        self.last_event()
         return super().subscriptions(active, now)
 
     def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -177,7 +179,7 @@ class PostgresStore(Store):
         with _connected(self._url, is_unlimited=True) as session, holding(session, CONVERTS, self._clock):
             share(session)
             session.apply("SET idle_in_transaction_session_timeout = 0")  # some steps take long
-            if not (unconverted := self._left(self.stored(), collections)):
+            if not (unconverted := self._unconverted(self.stored(), collections)):
                 return  # another program was first
 
             def negate(transaction: Transaction) -> None:

@@ -39,7 +39,6 @@ from restkeeper.storage.transactions import INSERT, NOT_FOUND, Transaction, row_
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 
-# A statement has a copy of each page that it changes, in memory, until it ends.
 _SET_ASIDE = """\
 UPDATE items SET collection = :aside
 WHERE collection = :collection
@@ -155,6 +154,7 @@ class SqliteTransaction(Transaction):
         return self._database.execute(_RECORD, (self._epoch, *row_of(event))).lastrowid or 0, self._epoch
 
     def queue_manually(self, webhook: str, event: str | Event) -> int:
+        """Ends the transaction after RecordNotFound, as a change does."""
         try:
             return super().queue_manually(webhook, event)
         except RecordNotFound as error:
@@ -164,7 +164,7 @@ class SqliteTransaction(Transaction):
         """See `Deliveries`: events have their positions from the beginning."""
 
     def insert_all(self, collection: str, records: Sequence[Record]) -> None:
-        # One statement for all: each use of one opens all indexes of all items.
+        """Inserts all records by one statement, which opens the indexes once."""
         insert, values, row = DIALECT[INSERT].partition("VALUES ")
         names = re.findall(r":(\w+)", row)
         rows = [[values[name] for name in names] for values in (values_of(collection, record) for record in records)]
@@ -188,6 +188,7 @@ class SqliteTransaction(Transaction):
             self._touch(item["collection"], adds)
 
     def set_aside(self, collection: str) -> str:
+        """Moves the items in parts: a statement has a copy of each page that it changes in memory."""
         values = {"collection": collection, "aside": f"{collection}!", "most": SET_ASIDE_TOGETHER}
         while self._database.execute(_SET_ASIDE, values).rowcount:
             pass

@@ -188,7 +188,8 @@ class SqliteStore(Store):
         return self._read(find_events, after, filter, limit)
 
     def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        self._require_file()  # a process that only reads would not notice that the file was replaced
+        """Notices that the file was replaced, also in a process that only reads."""
+        self._require_file()
         return super().subscriptions(active, now)
 
     def _read(self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -247,7 +248,7 @@ class SqliteStore(Store):
         connection = self._writer.connection
 
         def convert(transaction: Transaction) -> None:
-            unconverted = self._left(stored_states(connection), collections)
+            unconverted = self._unconverted(stored_states(connection), collections)
             if not unconverted:
                 return  # another program was first
             full = [name for name in unconverted if transaction.unconverted(name, "", 1)]
@@ -258,7 +259,7 @@ class SqliteStore(Store):
                 transaction.set_revision(name, revision, self._collections[name].revision, now)
 
         stored = self.stored()
-        if any(stored[name].items for name in self._left(stored, collections)):
+        if any(stored[name].items for name in self._unconverted(stored, collections)):
             self._require_space((GROWS + keeps) * size_of(self._path))
         connection.execute(f"PRAGMA cache_size = -{CONVERSION_CACHE}")  # the indexes change in an order of their own
         try:

@@ -16,15 +16,7 @@ from typing import Any, ClassVar, Protocol
 import orjson
 
 from restkeeper.storage.errors import EpochMissing, RevisionDiffers, StoreUnavailable
-from restkeeper.storage.interface import (
-    CREATED,
-    DELETED,
-    FREE_NAME,
-    UPDATED,
-    Collection,
-    Page,
-    Query,
-)
+from restkeeper.storage.interface import CREATED, DELETED, FREE_NAME, UPDATED, Collection, Page, Query
 
 Row = tuple[Any, ...]
 

@@ -12,18 +12,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.interface import (
-    ANY,
-    DATE,
-    DATES,
-    SORTED,
-    TIME,
-    Field,
-    Filter,
-    Kind,
-    Op,
-    Scalar,
-)
+from restkeeper.storage.interface import ANY, DATE, DATES, SORTED, TIME, Field, Filter, Kind, Op, Scalar
 from restkeeper.storage.queries import Column
 from restkeeper.storage.sql import literal, path_of
 

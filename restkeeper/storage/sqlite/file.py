@@ -69,8 +69,7 @@ class LockFile:
     def try_exclusive(self, seconds: float = 0.0) -> bool:
         """Lock it exclusively. Returns False if the store is open anywhere else; then no lock of this object is left.
 
-        So of several that call it before they close the store, the last one succeeds. It tries for some seconds: a
-        process that was killed has its lock until it has ended.
+        Of several processes that close the store, the last one succeeds. One that was killed has its lock briefly.
         """
         end = time.monotonic() + seconds
         while not (is_locked := self._try(fcntl.LOCK_EX)) and time.monotonic() < end:
@@ -175,24 +174,6 @@ def require_only_name(path: str) -> None:
         raise StoreUnavailable(
             f"{path} has another name, too (a hard link): its last changes can be in a file beside one of them: keep "
             "the name that has a file NAME-wal, or either if none has, and delete the other one"
-        )
-
-
-def require_backup(backup: Path, store: Path) -> None:
-    """Raises StoreUnavailable for a file that cannot be a backup, also for one of another program."""
-    require_regular(backup)
-    require_regular(store)
-    if store.exists() and backup.samefile(store):  # to open and close that would release its locks
-        raise StoreUnavailable(f"{backup} is the store itself")
-    with backup.open("rb") as opened:
-        magic = opened.read(len(MAGIC))
-    if magic != MAGIC:
-        raise StoreUnavailable(f"{backup} is no SQLite file")
-    with closing(StoreFile(str(backup))) as file:
-        file.require_ours()
-    if log_size(str(backup)):
-        raise StoreUnavailable(
-            f"{backup} is a store in use, or one that was not closed: {backup}-wal has its last changes"
         )
 
 
@@ -417,10 +398,3 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def forget_identity(path: str) -> None:
-    """Delete the epoch from a copy, which gets a new one when it is opened."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-        copy.execute("PRAGMA journal_mode = MEMORY")  # no -wal file
-        copy.execute("UPDATE store SET epoch = ''")

@@ -16,6 +16,7 @@ from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.location import Copy, Options, Restored, Table
 from restkeeper.storage.sql import MIGRATIONS, Row, require_known
+from restkeeper.storage.sqlite.backup import require_backup
 from restkeeper.storage.sqlite.connection import SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import translated
 from restkeeper.storage.sqlite.file import (
@@ -25,7 +26,6 @@ from restkeeper.storage.sqlite.file import (
     give_to_owner_of,
     log_size,
     opened_file,
-    require_backup,
     require_unused,
     size_of,
     sync,

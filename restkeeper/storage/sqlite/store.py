@@ -26,20 +26,10 @@ from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.plans import is_search
 from restkeeper.storage.records import epoch_of, stored_states
 from restkeeper.storage.sql import MIGRATIONS, is_breaking, require_usable
+from restkeeper.storage.sqlite.backup import require_backup, write_backup
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import is_disk_full, is_full, store_error, translated
-from restkeeper.storage.sqlite.file import (
-    LockFile,
-    StoreFile,
-    create_private,
-    create_store,
-    find_damage,
-    forget_identity,
-    opened_file,
-    require_backup,
-    size_of,
-    sync,
-)
+from restkeeper.storage.sqlite.file import LockFile, StoreFile, create_store, find_damage, opened_file, size_of
 from restkeeper.storage.sqlite.items import find_events
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, version_of
 from restkeeper.storage.sqlite.search import Searches
@@ -296,19 +286,7 @@ class SqliteStore(Store):
             if not replace:
                 raise FileExistsError(f"{target} exists: name another file, or use --replace")
             require_backup(target, Path(self._path))
-        failure, target = f"no backup at {str(target)!r}", Path(os.path.realpath(target))
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            create_private(str(partial))
-        except OSError as error:
-            raise StoreUnavailable(f"{failure}: {error.strerror}") from error
-        try:
-            self._read(_copy_into, str(partial), failure)
-            sync(partial)
-            partial.rename(target)  # only a complete backup that is on the disk has this name
-            sync(target.parent)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_backup(self._read, target)
 
     def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
         """See `base.MemoryStore`."""
@@ -399,12 +377,6 @@ def _spool_items(connection: SqliteConnection, collection: str, folder: str) -> 
     with suppress(OSError):  # the disk of the store, which usually has space, is full; other folders may be in memory
         return spool(scan(), folder)
     return spool(scan())
-
-
-def _copy_into(connection: SqliteConnection, path: str, failure: str) -> None:
-    with translated(failure, path):
-        connection.execute("VACUUM INTO ?", (path,))
-        forget_identity(path)
 
 
 def _checked_epoch(connection: SqliteConnection) -> str:

@@ -1,12 +1,10 @@
 """A connection to PostgreSQL, which sends the changes of a transaction together, in one round trip."""
 
-import re
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from itertools import count
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import psycopg
 from gevent import Timeout, get_hub, monkey
@@ -23,6 +21,7 @@ from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned
 from restkeeper.storage.postgresql.pages import select_page
 from restkeeper.storage.postgresql.queries import PostgresColumn
+from restkeeper.storage.postgresql.statements import NO_ROW, Parameters, Statement, numbered, required
 from restkeeper.storage.queries import page_of
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Row, change_token, require_revision
@@ -69,20 +68,7 @@ FROM (
 WHERE before <= %(max_bytes)s"""  # noqa: S608 - constant columns
 
 T = TypeVar("T")
-Parameters = Mapping[str, Any] | Sequence[Any] | None
 _Key = tuple[bytes, tuple[int, ...]]  # a statement and the types of its parameters
-
-
-class Statement(NamedTuple):
-    """A statement that waits to be sent. `refusal` is the error if it changes no row.
-
-    `duplicate` makes the one of a unique value that another row has.
-    """
-
-    sql: str
-    parameters: Parameters = None
-    refusal: StoreError | None = None
-    duplicate: Callable[[psycopg.Error], StoreError] | None = None
 
 
 _BEGIN = Statement("BEGIN")
@@ -91,15 +77,6 @@ _ROLLBACK = Statement("ROLLBACK")
 _SAVEPOINT = Statement("SAVEPOINT work")
 _RELEASE = Statement("RELEASE SAVEPOINT work")
 _ROLLBACK_TO = Statement("ROLLBACK TO SAVEPOINT work")
-
-# A change that must find a row. If it finds none, the server raises an error, because what was sent after it, such as
-# the COMMIT, shall not be executed. See `require_row`.
-_NO_ROW = "RK001"
-_REQUIRED = """\
-WITH changed AS (
-{}
-RETURNING 1)
-SELECT require_row(count(*)) FROM changed"""
 
 
 class Session(psycopg.Connection[Row]):
@@ -287,7 +264,7 @@ class Session(psycopg.Connection[Row]):
                     error = psycopg.errors.error_from_result(result)
                     if statement.duplicate and isinstance(error, psycopg.errors.UniqueViolation):
                         raise statement.duplicate(error)
-                    raise statement.refusal if statement.refusal and error.sqlstate == _NO_ROW else error
+                    raise statement.refusal if statement.refusal and error.sqlstate == NO_ROW else error
             return results[-1][1]
         except Exception as error:
             self._note_failure(error)
@@ -300,7 +277,7 @@ class Session(psycopg.Connection[Row]):
         """
         adapted = []
         for statement in statements:  # with the types of its parameters, the values of these, and their formats
-            sql, names = _numbered(_required(statement.sql) if statement.refusal else statement.sql)
+            sql, names = numbered(required(statement.sql) if statement.refusal else statement.sql)
             parameters, adapter = statement.parameters or (), Transformer(self)
             parameters = [parameters[name] for name in names] if isinstance(parameters, Mapping) else parameters
             values = adapter.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))
@@ -386,24 +363,3 @@ def _wait_with_gevent(generator: Generator[int, int, T], fileno: int, timeout: f
     except StopIteration as end:
         result: T = end.value
         return result
-
-
-@lru_cache(maxsize=128)  # all that there are
-def _numbered(statement: str) -> tuple[bytes, list[str]]:
-    """A statement as libpq understands it, with $1 for the first parameter, and the names of named ones in order."""
-    names: list[str] = []
-
-    def number(match: re.Match[str]) -> str:
-        if match[0] == "%%":
-            return "%"
-        names.append(match[1])
-        return f"${len(names)}"
-
-    return re.sub(r"%%|%\((\w+)\)s|%s", number, statement).encode(), names
-
-
-@lru_cache(maxsize=16)  # all that there are
-def _required(statement: str) -> str:
-    """See _REQUIRED. A query that locks rows has some without RETURNING."""
-    required = _REQUIRED.format(statement)
-    return required.replace("\nRETURNING 1", "") if statement.startswith("SELECT") else required

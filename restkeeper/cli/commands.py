@@ -38,8 +38,8 @@ class Commands(AppGroup):
         return sorted({*super().list_commands(ctx), *COMMANDS})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        return own or (load_command(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None)
+        command = super().get_command(ctx, cmd_name)
+        return command or (load_command(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None)
 
 
 def add_commands(app: Flask) -> None:

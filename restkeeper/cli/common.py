@@ -53,7 +53,7 @@ class Command(click.Command):
 
 def items_of(service: Service, name: str, version: str | None, revision: int | None = None) -> View:
     """A collection as a version of the API shows it, or in a revision; without one, as it is stored. Raises Refused."""
-    served = [each.name for each in service.served]
+    served = [candidate.name for candidate in service.served]
     if name not in service.stored:
         raise Refused(f"there is no collection {name!r}; there are {', '.join(service.stored)}")
     if version not in (None, *served):
@@ -106,14 +106,14 @@ def progress_bar(label: str, length: int) -> Any:
 def in_batches(
     service: Service,
     entries: Iterable[T],
-    each: Callable[[Unit, T], R],
+    do: Callable[[Unit, T], R],
     ends: Callable[[R], bool] = lambda result: False,
 ) -> Iterator[list[R]]:
-    """Call `each` with a unit and every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
+    """Call `do` with a unit and every entry, in transactions of HOLD_SECONDS; yields the results after each commit.
 
     A transaction also `ends` after a result for which this is true. It is done again if the store had to end it because
-    of others, so `each` has no other effects. No entry is read inside of one. Raises the errors of `Store.write`, also
-    if others are in the way for CHANGE_SECONDS; earlier commits remain.
+    of others, so `do` has no other effects. No entry is read inside of a transaction. Raises the errors of
+    `Store.write`, also if others are in the way for CHANGE_SECONDS; earlier commits remain.
     """
     entries = iter(entries)
     waiting: list[T] = []
@@ -121,7 +121,7 @@ def in_batches(
     def work(transaction: Transaction) -> list[R]:
         end, results = time.monotonic() + HOLD_SECONDS, []
         for entry in waiting:
-            results.append(each(Unit(service.domain, transaction, of_program()), entry))
+            results.append(do(Unit(service.domain, transaction, of_program()), entry))
             if ends(results[-1]) or time.monotonic() >= end:
                 break
         return results

@@ -64,11 +64,11 @@ def check(strict: bool, today: datetime, window: int) -> None:
     present, accepted, findings = _compared(today, window)
     if missing := sorted(present.keys() - accepted.keys()):
         raise click.ClickException(f"{FOLDER}/{missing[0]}.json does not exist; `restkeeper contract accept` writes it")
-    new = [each for each in findings if each.severity is Severity.COMPATIBLE]
-    for each in findings:
-        if strict or each not in new:
-            click.echo(each.paragraph())
-    if broken := [each for each in findings if each.severity is Severity.BREAKING]:
+    new = [finding for finding in findings if finding.severity is Severity.COMPATIBLE]
+    for finding in findings:
+        if strict or finding not in new:
+            click.echo(finding.paragraph())
+    if broken := [finding for finding in findings if finding.severity is Severity.BREAKING]:
         raise click.ClickException(f"{_count(broken)} would break clients")
     if strict and findings:
         raise click.ClickException(f"{_count(findings)} not accepted yet: `restkeeper contract accept`")
@@ -84,15 +84,15 @@ def accept(force: str | None, today: datetime, window: int) -> None:
     """Record what the service would serve as promised, and show what is new. Refused if a client could break."""
     folder = Path.cwd() / FOLDER
     present, accepted, findings = _compared(today, window)
-    for each in findings if accepted else ():
-        click.echo(each.paragraph())
-    broken = [each for each in findings if each.severity is Severity.BREAKING]
+    for finding in findings if accepted else ():
+        click.echo(finding.paragraph())
+    broken = [finding for finding in findings if finding.severity is Severity.BREAKING]
     if broken and not force:
         raise click.ClickException(f"nothing was accepted: {_count(broken)} would break clients")
     folder.mkdir(exist_ok=True)
     for version, new in present.items():
         reasons = accepted.get(version, {}).get("info", {}).get(FORCED, [])
-        here = [each.headline for each in broken if each.version == version]
+        here = [finding.headline for finding in broken if finding.version == version]
         if here:
             reasons = [*reasons, {"date": str(today.date()), "reason": force, "changes": here}]
         whole = {**new, "info": {**new["info"], **({FORCED: reasons} if reasons else {})}}
@@ -108,8 +108,8 @@ def served_documents(folder: Path) -> dict[str, Json]:
     """The document of each version that the service in a folder serves. Raises Refused if it cannot be created."""
     app = load_application(folder, _as_deployed)
     service = service_of(app)
-    made = {each.name: document(app, service, each.name) for each in service.served}
-    return {version: json.loads(exactjson.dumps(each)) for version, each in made.items()}
+    documents = {version.name: document(app, service, version.name) for version in service.served}
+    return {version: json.loads(exactjson.dumps(content)) for version, content in documents.items()}
 
 
 def _as_deployed(create: Callable[..., Any]) -> Any:
@@ -132,15 +132,15 @@ def _compared(today: datetime, window: int) -> tuple[dict[str, Json], dict[str, 
     """The served and the accepted documents, and the findings of all versions. Raises Refused."""
     present, accepted = served_documents(Path.cwd()), _accepted(Path.cwd())
     moved = accepted.keys() ^ present.keys()
-    found = []
+    findings = []
     for version in sorted(present.keys() - accepted.keys()) + list(accepted):
         documents = accepted.get(version), present.get(version)
         try:
-            found += compare(version, *documents, today=today.date(), window=window, moved=moved)
+            findings += compare(version, *documents, today=today.date(), window=window, moved=moved)
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             wrong = "is no OpenAPI document that can be compared"  # no such document was ever accepted
             raise Refused(f"{FOLDER}/{version}.json {wrong}: {error}") from None
-    return present, accepted, found
+    return present, accepted, findings
 
 
 def _accepted(folder: Path) -> dict[str, Json]:
@@ -158,5 +158,5 @@ def _accepted(folder: Path) -> dict[str, Json]:
     return accepted
 
 
-def _count(found: list[Finding]) -> str:
-    return f"{len(found)} change{'s' * (len(found) != 1)}"
+def _count(findings: list[Finding]) -> str:
+    return f"{len(findings)} change{'s' * (len(findings) != 1)}"

@@ -40,26 +40,26 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     owner that no field shows is $owner.
     """
     service = service_of_app(indexed=False)
-    if name not in service.stored and (found := "; ".join(service.warnings())):
-        raise Refused(f"there is no collection {name!r}; {found}")
-    shown = items_of(service, name, version)
+    if name not in service.stored and (warnings := "; ".join(service.warnings())):
+        raise Refused(f"there is no collection {name!r}; {warnings}")
+    view = items_of(service, name, version)
     service.store.count(name)  # raises RevisionDiffers
     file_format = file_format or format_by_name(file) or "ndjson"
-    if file_format == "csv" and shown.schema.opts.unknown == INCLUDE:
+    if file_format == "csv" and view.schema.opts.unknown == INCLUDE:
         raise click.ClickException(f"{name}: CSV has no column for fields that no schema names: use ndjson or json")
     if bom and file_format != "csv":
         raise Refused(f"--bom: is for CSV, not for {file_format}: JSON has no byte order mark (RFC 8259, section 8.1)")
     left_out = 0  # items with fields that the newest form does not have
     formulas: Counter[str] = Counter()
     stored = service.stored[name]
-    is_hidden = stored.resource.ownership is not Ownership.NONE and not shown.owner_field
-    columns = Columns.of(shown, owner=is_hidden)
+    is_hidden = stored.resource.ownership is not Ownership.NONE and not view.owner_field
+    columns = Columns.of(view, owner=is_hidden)
 
     def bodies() -> Iterator[bytes]:
         nonlocal left_out
         for record in service.store.scan(name):
             left_out += bool(record.removed)
-            body = shown.body(record)
+            body = view.body(record)
             if is_hidden and record.owner is not None:
                 body = exactjson.joined({**exactjson.cut(body), OWNER_MEMBER: exactjson.dumps(record.owner)})
             yield body

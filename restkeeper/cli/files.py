@@ -29,8 +29,8 @@ def schema(file: Path, id_name: str) -> None:
     """Print the JSON Schema that the values of a JSON FILE have. Edited beside it, as db.schema.json, it is used."""
     declared, _, _ = _read(file, id_name)
     parts = {
-        name: each.schema if each.kind == "singleton" else {"type": "array", "items": each.schema}
-        for name, each in declared.items()
+        name: collection.schema if collection.kind == "singleton" else {"type": "array", "items": collection.schema}
+        for name, collection in declared.items()
     }
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": parts}
     click.echo(exactjson.dumps(document, option=exactjson.INDENTED))
@@ -45,17 +45,18 @@ def eject(file: Path, folder: Path, engine: Path | None, id_name: str) -> None:
     """Write the service that a JSON FILE has become to the new FOLDER, with the data as samples."""
     declared, texts, notes = _read(file, id_name, leave_out)
     notes += [f"{id_name} is called id there"] if id_name != "id" else []
-    for name, each in declared.items():  # as the file is served
-        declared = {**declared, name: each if each.is_checked else each._replace(schema=loosened(each.schema))}
-        if each.kind == "singleton":
+    for name, collection in declared.items():  # as the file is served
+        loose = collection if collection.is_checked else collection._replace(schema=loosened(collection.schema))
+        declared = {**declared, name: loose}
+        if collection.kind == "singleton":
             continue
         items = [exactjson.cut(text) for text in texts[name]]
         if id_name != "id" and any("id" in item for item in items):
             raise click.ClickException(f"{name}: an item has a member id beside {id_name}: name it otherwise")
         renamed = ({"id" if key == id_name else key: text for key, text in item.items()} for item in items)
         texts[name] = list(map(exactjson.joined, renamed))
-        wanted = r"\d+" if each.kind == "client-integer" else f'"{GIVEN_ID[1:-1]}"'
-        if wrong := sum(not re.fullmatch(wanted, bytes(item[id_name]).decode()) for item in items):
+        pattern = r"\d+" if collection.kind == "client-integer" else f'"{GIVEN_ID[1:-1]}"'
+        if wrong := sum(not re.fullmatch(pattern, bytes(item[id_name]).decode()) for item in items):
             notes.append(f"{name}: {wrong} samples have ids that it does not take: change them")
     try:
         resources = resources_of(declared, notes)
@@ -66,7 +67,7 @@ def eject(file: Path, folder: Path, engine: Path | None, id_name: str) -> None:
     write_service(folder, engine, write)
     if notes:
         say(f"{file.name}:", *notes)
-    if not all(each.is_checked for each in declared.values()):
+    if not all(collection.is_checked for collection in declared.values()):
         say("nothing is required, as in the file: tighten it in schemas/, by required=True and validators")
     click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
 

@@ -36,10 +36,10 @@ class Columns(NamedTuple):
     texts: Set[str]
 
     @classmethod
-    def of(cls, shown: View, *, owner: bool = False) -> Self:
+    def of(cls, view: View, *, owner: bool = False) -> Self:
         """Those of items as they are `shown`, with the `owner` beside them."""
         more = (OWNER_MEMBER,) * owner
-        return cls(shown.name, (*shown.names, *more), shown.texts.union(more))
+        return cls(view.name, (*view.names, *more), view.texts.union(more))
 
 
 def format_by_name(file: str) -> str | None:
@@ -47,9 +47,9 @@ def format_by_name(file: str) -> str | None:
     return _BY_SUFFIX.get(Path(file).suffix.lower())
 
 
-def format_of(file: str, first: bytes) -> str:
+def format_of(file: str, head: bytes) -> str:
     """The format by the first character, else by the file's name, else CSV."""
-    by_content = {b"[": "json", b"{": "ndjson"}.get(first.lstrip()[:1])
+    by_content = {b"[": "json", b"{": "ndjson"}.get(head.lstrip()[:1])
     return by_content or format_by_name(file) or "csv"
 
 
@@ -75,26 +75,26 @@ def _read_json(lines: Iterable[bytes], _: Columns, config: Config) -> Entries:
         yield number, partial(exactjson.loads, bytes(element), config.max_depth)
 
 
-def _read_csv(lines: Iterable[bytes], shown: Columns, config: Config) -> Entries:
+def _read_csv(lines: Iterable[bytes], columns: Columns, config: Config) -> Entries:
     csv.field_size_limit(2 * config.max_body)  # an item can be longer in CSV than in JSON
     texts = _texts(lines)
-    first, before = next(texts, ""), 0  # the header, and the number of lines before it
-    separator = max(SEPARATORS, key=first.count)
-    if first.startswith("sep=") and (said := first[4:].rstrip("\r\n")) in (*SEPARATORS, "|"):  # of Excel
-        first, before, separator = next(texts, ""), 1, said
+    header_line, before = next(texts, ""), 0  # the header, and the number of lines before it
+    separator = max(SEPARATORS, key=header_line.count)
+    if header_line.startswith("sep=") and (said := header_line[4:].rstrip("\r\n")) in (*SEPARATORS, "|"):  # of Excel
+        header_line, before, separator = next(texts, ""), 1, said
     begins = before + 1  # the first line of the next row
-    reader = csv.reader(chain([first], texts), delimiter=separator, strict=True)
+    reader = csv.reader(chain([header_line], texts), delimiter=separator, strict=True)
     try:
         header = next(reader, [])
-        if unknown := [name for name in header if name not in shown.names]:
-            wrong, names = shortened(", ".join(map(repr, unknown))), ", ".join(shown.names)
-            raise click.ClickException(f"line {begins}: no fields of {shown.name}: {wrong}; there are {names}")
+        if unknown := [name for name in header if name not in columns.names]:
+            wrong, names = shortened(", ".join(map(repr, unknown))), ", ".join(columns.names)
+            raise click.ClickException(f"line {begins}: no fields of {columns.name}: {wrong}; there are {names}")
         if len(set(header)) < len(header):
             raise click.ClickException(f"line {begins}: a field is named twice")
         begins += reader.line_num
         for row in reader:
             if any(row):  # spreadsheets write lines of separators below the data
-                yield begins, partial(_item, row, header, shown, config.max_depth)
+                yield begins, partial(_item, row, header, columns, config.max_depth)
             begins = before + reader.line_num + 1
     except csv.Error as error:
         raise click.ClickException(f"line {begins}: not CSV: {error}") from None
@@ -108,12 +108,12 @@ def _texts(lines: Iterable[bytes]) -> Iterator[str]:
             raise click.ClickException(f"line {number}: not UTF-8 (byte {error.start})") from None
 
 
-def _item(row: list[str], header: list[str], shown: Columns, max_depth: int) -> JsonObject:
+def _item(row: list[str], header: list[str], columns: Columns, max_depth: int) -> JsonObject:
     if len(row) != len(header):
         detail = f"must have {len(header)} cells, as the header; it has {len(row)}"
         raise ValidationFailed(errors=[{"pointer": "#", "detail": detail}])
     cells = zip(header, row, strict=True)
-    return {name: value_in(cell, name in shown.texts, max_depth - 1) for name, cell in cells if cell}
+    return {name: value_in(cell, name in columns.texts, max_depth - 1) for name, cell in cells if cell}
 
 
 def _write_ndjson(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
@@ -129,12 +129,12 @@ def _write_json(bodies: Iterable[bytes], *_: Any) -> Iterator[bytes]:
     yield b"\n]\n" if before == b",\n" else b"[]\n"
 
 
-def _write_csv(bodies: Iterable[bytes], shown: Columns, formulas: Counter[str]) -> Iterator[bytes]:
-    yield csv_line(shown.names)
+def _write_csv(bodies: Iterable[bytes], columns: Columns, formulas: Counter[str]) -> Iterator[bytes]:
+    yield csv_line(columns.names)
     for body in bodies:
         item = exactjson.loads(body)
-        cells = cells_of(item, shown.names, shown.texts)
-        pairs = zip(shown.names, cells, strict=True)
+        cells = cells_of(item, columns.names, columns.texts)
+        pairs = zip(columns.names, cells, strict=True)
         formulas.update(name for name, cell in pairs if is_formula(item.get(name), cell))
         yield csv_line(cells)
 

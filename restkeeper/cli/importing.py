@@ -73,20 +73,20 @@ def import_items(names_and_files: tuple[str, ...], version: str | None, revision
         raise click.UsageError("-: stdin can be read once")
     chosen = Options(**options | {"update": bool(options["update"] or options["key"])})
     service = service_of_app(creates=not chosen.dry_run)
-    shown, waiting = [items_of(service, name, version, revision) for name, _ in pairs], _Waiting()
+    views, waiting = [items_of(service, name, version, revision) for name, _ in pairs], _Waiting()
     with ExitStack() as stack:
         imports = [
             _Import(
-                service, Lines(service, each, stack.enter_context(click.open_file(file, "rb")), stack, chosen), waiting
+                service, Lines(service, view, stack.enter_context(click.open_file(file, "rb")), stack, chosen), waiting
             )
-            for each, (_, file) in zip(shown, pairs, strict=True)
+            for view, (_, file) in zip(views, pairs, strict=True)
         ]
-        for each, (_, file) in zip(imports, pairs, strict=True):
-            each.lines.read(file, f"{file}, " * (len(pairs) > 1))
+        for file_import, (_, file) in zip(imports, pairs, strict=True):
+            file_import.lines.read(file, f"{file}, " * (len(pairs) > 1))
         if not chosen.dry_run:
             _insert(service, imports, waiting)
-    for each in imports:
-        each.report(is_dry=chosen.dry_run)
+    for file_import in imports:
+        file_import.report(is_dry=chosen.dry_run)
     if not chosen.dry_run:
         click.echo(f"the store has {service.location.size():,} bytes now")
 
@@ -104,16 +104,16 @@ class _Waiting:
         """Whether some must be stored before others can wait; one transaction may still add its own."""
         return len(self._items) >= MOST_WAITING or self._bytes >= MOST_WAITING_BYTES
 
-    def add(self, each: "_Import", item: Item) -> None:
-        self._items.append((each, item))
+    def add(self, file_import: "_Import", item: Item) -> None:
+        self._items.append((file_import, item))
         self._bytes += len(item.record.body) + (len(item.before.body) if item.before else 0)
-        self.names.add(each.stored.name)
+        self.names.add(file_import.stored.name)
 
     def take(self) -> list[tuple["_Import", Item]]:
         """All of them, which then wait no more."""
-        taken, self._items, self._bytes = self._items, [], 0
+        items, self._items, self._bytes = self._items, [], 0
         self.names.clear()
-        return taken
+        return items
 
 
 class _Import:
@@ -231,8 +231,8 @@ def _insert(service: Service, imports: Sequence[_Import], waiting: _Waiting) -> 
     """Insert the items of all files. Raises ClickException for a bad one, without --skip-bad."""
     order = _referred_first(service.stored)
     try:
-        for each in sorted(imports, key=lambda each: order.index(each.stored.name)):
-            each.insert()
+        for file_import in sorted(imports, key=lambda file_import: order.index(file_import.stored.name)):
+            file_import.insert()
             if any(other.lines.is_over for other in imports):  # also one whose items have waited
                 break
         else:
@@ -240,53 +240,53 @@ def _insert(service: Service, imports: Sequence[_Import], waiting: _Waiting) -> 
     except BaseException:
         click.echo(f"{_done(imports)}; the same command continues from there", err=True)
         raise
-    if any(each.lines.is_over for each in imports):
-        for each in imports:
-            each.lines.list_bad()
+    if any(file_import.lines.is_over for file_import in imports):
+        for file_import in imports:
+            file_import.lines.list_bad()
         raise click.ClickException(f"stopped there: {_done(imports)}; the same command with --skip-bad continues")
 
 
 def _done(imports: Sequence[_Import]) -> str:
-    done = sum(each.done.total() for each in imports)
-    planned = sum(each.lines.planned.total() for each in imports)
+    done = sum(file_import.done.total() for file_import in imports)
+    planned = sum(file_import.lines.planned.total() for file_import in imports)
     return f"{done} of {planned} were imported"
 
 
 def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is_last: bool) -> None:
     """Insert items that refer to each other, in one transaction, but for bad ones. Raises StoreError."""
     while waiting := _without_bad(service, waiting, "" if is_last else f": no more than {MOST_WAITING:,} can wait"):
-        if any(each.lines.is_over for each, _ in waiting):
+        if any(file_import.lines.is_over for file_import, _ in waiting):
             return
         try:
             refused: dict[int, Outcome] = _write(service, partial(_store_all, waiting))
         except DuplicateValue as error:  # as of the items themselves it is in what is refused
             raise duplicate_of_function(error) from None
-        for number, (each, item) in enumerate(waiting):
+        for number, (file_import, item) in enumerate(waiting):
             if number in refused or not refused:
-                each.settle(item, refused.get(number, True))
+                file_import.settle(item, refused.get(number, True))
         waiting = [pair for number, pair in enumerate(waiting) if refused and number not in refused]
 
 
 def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]], hint: str) -> list[tuple[_Import, Item]]:
     """The items that refer to nothing but each other and what is stored; the others are bad."""
-    keys = [(each.stored.name, item.record.id) for each, item in waiting]
-    left, bad = Counter(keys), set[int]()
+    keys = [(file_import.stored.name, item.record.id) for file_import, item in waiting]
+    counts, bad = Counter(keys), set[int]()
     referring: dict[tuple[str, str], list[tuple[int, Refers, str | int, str]]] = {}
-    for number, (each, item) in enumerate(waiting):
-        for field, id, pointer in required_by(each.stored, item.record):
+    for number, (file_import, item) in enumerate(waiting):
+        for field, id, pointer in required_by(file_import.stored, item.record):
             key = field.to, service.stored[field.to].resource.key(id)
             referring.setdefault(key, []).append((number, field, id, pointer))
-    gone = [key for key in referring if not left[key] and not _is_there(service, *key)]
+    gone = [key for key in referring if not counts[key] and not _is_there(service, *key)]
     while gone:
         for number, field, id, pointer in referring.get(gone.pop(), ()):
             if number not in bad:
                 bad.add(number)
-                each, item = waiting[number]
+                file_import, item = waiting[number]
                 refusal = missing_reference(service.stored[field.to].resource, id, pointer, item.record)
                 refusal.detail += hint
-                each.settle(item, refusal)
-                left[key := keys[number]] -= 1
-                if not left[key] and not _is_there(service, *key):
+                file_import.settle(item, refusal)
+                counts[key := keys[number]] -= 1
+                if not counts[key] and not _is_there(service, *key):
                     gone.append(key)
     return [pair for number, pair in enumerate(waiting) if number not in bad]
 
@@ -300,12 +300,12 @@ def _is_there(service: Service, name: str, id: str) -> bool:
 
 def _store_all(waiting: Sequence[tuple[_Import, Item]], unit: Unit) -> dict[int, Outcome]:
     """Write all items; or none of them, and return what is wrong with some, by their places."""
-    for name in sorted({each.stored.name for each, _ in waiting}):
+    for name in sorted({file_import.stored.name for file_import, _ in waiting}):
         unit.transaction.lock_collection(name, shared=True)
-    changes, refused = [each.change(item) for each, item in waiting], dict[int, Outcome]()
+    changes, refused = [file_import.change(item) for file_import, item in waiting], dict[int, Outcome]()
     with suppress(_Undone), unit.transaction.savepoint():
-        outcomes = [each.store(unit, item, unit.write_alone) for each, item in waiting]
-        if refused := {number: each for number, each in enumerate(outcomes) if each is not True}:
+        outcomes = [file_import.store(unit, item, unit.write_alone) for file_import, item in waiting]
+        if refused := {number: outcome for number, outcome in enumerate(outcomes) if outcome is not True}:
             raise _Undone
         for change in changes:
             unit.domain.check(unit, change)

@@ -60,7 +60,7 @@ class Item(NamedTuple):
     """
 
     number: int
-    made: list[str]
+    absent: list[str]
     record: Record
     before: Record | None = None
 
@@ -76,20 +76,20 @@ class Lines:
     The items to be written are in a temporary file.
     """
 
-    def __init__(self, service: Service, shown: View, source: IO[bytes], stack: ExitStack, options: Options) -> None:
-        self.stored = service.stored[shown.name]
+    def __init__(self, service: Service, view: View, source: IO[bytes], stack: ExitStack, options: Options) -> None:
+        self.stored = service.stored[view.name]
         self.options = options
-        self._service, self._shown, self._source = service, shown, source
+        self._service, self._view, self._source = service, view, source
         self._is_owned = self.stored.resource.ownership is not Ownership.NONE
-        self._owner = shown.owner_field
+        self._owner = view.owner_field
         self._limits = ItemLimits(*service.config.item_limits)
-        self._read_only = {name for name, field in fields_of(shown.schema()).items() if field.dump_only} - {"id"}
+        self._read_only = {name for name, field in fields_of(view.schema()).items() if field.dump_only} - {"id"}
         # Temporary files are on the store's disk, which needs space for the items anyway.
         self._spool: IO[bytes] = stack.enter_context(tempfile.TemporaryFile(dir=service.location.folder))
         self._equal_lines = DigestCounts(service.location.folder, stack)
         self.now = rfc3339(service.clock.time())
         try:
-            self._unique = unique_fields(self.stored.resource, shown, options.key.split(",")) if options.key else ()
+            self._unique = unique_fields(self.stored.resource, view, options.key.split(",")) if options.key else ()
         except ValueError as error:
             raise click.UsageError(f"--key {options.key} {error}") from None
         self._unit = "line"
@@ -111,12 +111,12 @@ class Lines:
         size = Path(file).stat().st_size if Path(file).is_file() else 0
         with progress_bar("reading", size) as bar:
             lines = _counted(self._source, bar.update)
-            first = next(lines, b"").removeprefix(BOM)
-            file_format = format_of(file, first)
+            head = next(lines, b"").removeprefix(BOM)
+            file_format = format_of(file, head)
             self._unit = label + ("element" if file_format == "json" else "line")
             try:
-                columns = Columns.of(self._shown, owner=self._is_owned)
-                self._validate(READERS[file_format](chain([first], lines), columns, self._service.config))
+                columns = Columns.of(self._view, owner=self._is_owned)
+                self._validate(READERS[file_format](chain([head], lines), columns, self._service.config))
             except (click.ClickException, InvalidJson) as error:
                 raise click.ClickException(f"{label}{error}") from None
         if self.is_over:
@@ -150,20 +150,20 @@ class Lines:
 
     def _item_of(self, number: int, value: JsonObject) -> Item | None:
         """The item of a line; None if it is known to be there already. Raises what is wrong with the line."""
-        made, id = [name for name in (*READ_ONLY, OWNER_MEMBER) if name not in value], self._id_for(value)
+        absent, id = [name for name in (*READ_ONLY, OWNER_MEMBER) if name not in value], self._id_for(value)
         owner = self._take_owner(value)
-        found = self._find(value, id) if self.options.update or self.options.dry_run else None
-        if found and self.options.update and (self._unique or not self._is_of_line(made)):
-            if OWNER_MEMBER not in made and owner != found.owner and not self._owner:
-                raise refusal_of(OWNER_MEMBER, f"it is {found.owner}'s, and changes only by a field, Owner()")
-            return self._update(number, found, value)
-        if not found and self.options.update and "version" in value and "version" in self._read_only:
+        before = self._find(value, id) if self.options.update or self.options.dry_run else None
+        if before and self.options.update and (self._unique or not self._is_of_line(absent)):
+            if OWNER_MEMBER not in absent and owner != before.owner and not self._owner:
+                raise refusal_of(OWNER_MEMBER, f"it is {before.owner}'s, and changes only by a field, Owner()")
+            return self._update(number, before, value)
+        if not before and self.options.update and "version" in value and "version" in self._read_only:
             raise refusal_of("version", "there is no such item (any more); a line without a version adds it")
-        record = self._shown.restore(value, id=id, now=self.now, limits=self._limits, owner=owner)
-        if found:
-            self.require_same(found, Item(number, made, record))
+        record = self._view.restore(value, id=id, now=self.now, limits=self._limits, owner=owner)
+        if before:
+            self.require_same(before, Item(number, absent, record))
             return None
-        return Item(number, made, record)
+        return Item(number, absent, record)
 
     def _take_owner(self, value: JsonObject) -> str | None:
         """The owner beside the fields of a line, which does not have it then, or has it by its field."""
@@ -182,7 +182,7 @@ class Lines:
     def _find(self, value: JsonObject, id: str) -> Record | None:
         resource, id = self.stored.resource, value.get("id", id)
         if self._unique:
-            query = query_of_unique(self._shown, self._unique, value)
+            query = query_of_unique(self._view, self._unique, value)
             ids = self._service.store.find(resource.name, query, 1) if query else []
             return self._service.store.read(resource.name, ids[0]) if ids else None
         key = resource.name if resource.singleton else resource.key(id) if re.fullmatch(GIVEN_ID, str(id)) else ""
@@ -192,9 +192,9 @@ class Lines:
 
     def _update(self, number: int, before: Record, value: JsonObject) -> Item | None:
         """The stored item with the values of a line; None if they are its own. Raises as `_item_of`."""
-        shown = exactjson.decoded(self._shown.body(before))
-        sent = {name: each for name, each in value.items() if name == "version" or name not in self._read_only}
-        after = self._shown.replace(before, shown | sent, now=self.now, limits=self._limits)
+        item = exactjson.decoded(self._view.body(before))
+        sent = {name: member for name, member in value.items() if name == "version" or name not in self._read_only}
+        after = self._view.replace(before, item | sent, now=self.now, limits=self._limits)
         if after is before:  # also for a line that was imported before
             return None
         return Item(number, [], after, before)
@@ -218,26 +218,26 @@ class Lines:
         for _ in range(self.planned.total()):
             yield pickle.load(self._spool)  # noqa: S301 - our own file
 
-    def _is_of_line(self, made: Sequence[str]) -> bool:
+    def _is_of_line(self, absent: Sequence[str]) -> bool:
         """Whether an item has the id that is made for its line: it is not changed by that line later."""
-        return "id" in made and not self.stored.resource.singleton
+        return "id" in absent and not self.stored.resource.singleton
 
-    def require_same(self, found: Record, item: Item) -> None:
+    def require_same(self, before: Record, item: Item) -> None:
         """Raises ValidationFailed if the store has an item of the file with other content.
 
-        They are compared in the form of the file, and without the fields that were `made`.
+        They are compared in the form of the file, and without the fields that are `absent` from its line.
         """
-        if self._is_of_line(item.made):
+        if self._is_of_line(item.absent):
             return
-        old, new = (exactjson.loads(self._shown.body(each)) for each in (found, item.record))
-        old[OWNER_MEMBER], new[OWNER_MEMBER] = found.owner, item.record.owner
-        for name in item.made:
+        old, new = (exactjson.loads(self._view.body(record)) for record in (before, item.record))
+        old[OWNER_MEMBER], new[OWNER_MEMBER] = before.owner, item.record.owner
+        for name in item.absent:
             old.pop(name, None)
             new.pop(name, None)
         if exactjson.dumps(old, sort=True) == exactjson.dumps(new, sort=True):
             return
-        shown = self.stored.resource.public_id(item.record.id)
-        raise refusal_of("id", f"the item {shown} is there already, with other content: --update changes it")
+        id = self.stored.resource.public_id(item.record.id)
+        raise refusal_of("id", f"the item {id} is there already, with other content: --update changes it")
 
     def note(self, number: int, problem: Problem | StoreError) -> None:
         """Note that a line is bad."""

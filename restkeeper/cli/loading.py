@@ -39,11 +39,9 @@ def load_application(folder: Path, call: Callable[..., Any] | None = None) -> Ap
     create = getattr(load_module(file), "create_app", None)
     if not callable(create):
         sys.exit(f"restkeeper: {file} has no create_app(), so it is no Restkeeper service")
-    if not isinstance(made := call(create) if call else create(), Application):
-        sys.exit(
-            f"restkeeper: {file} must return a restkeeper.Application from create_app(), not {type(made).__name__}"
-        )
-    return made
+    if not isinstance(app := call(create) if call else create(), Application):
+        sys.exit(f"restkeeper: {file} must return a restkeeper.Application from create_app(), not {type(app).__name__}")
+    return app
 
 
 def python_path() -> str:

@@ -46,11 +46,11 @@ def write_service(name: Path, engine: Path | None, change: Callable[[Path], None
         readme.write_text(readme.read_text(encoding="utf-8").replace("NAME", name.name), encoding="utf-8")
         packed = SKELETON / "service"  # in a wheel; a checkout has the service in its top folder
         source = packed if packed.is_dir() else Path(restkeeper.__file__).parent.parent
-        for part in SERVICE:
-            if (source / part).is_dir():
-                shutil.copytree(source / part, name / part, ignore=leave_out)
+        for entry in SERVICE:
+            if (source / entry).is_dir():
+                shutil.copytree(source / entry, name / entry, ignore=leave_out)
             else:
-                shutil.copy(source / part, name / part)
+                shutil.copy(source / entry, name / entry)
         required = "restkeeper{}==" + restkeeper.__version__
         if engine:
             (name / "wheels").mkdir()

@@ -77,23 +77,23 @@ def forget(name: str, yes: bool) -> None:
 
 def _unserved(service: Service, stored: Mapping[str, StoredState], name: str) -> StoredState:
     """What the store has of a collection. Raises Refused if a resource serves it, or there is nothing."""
-    known = service.unserved(stored)
-    if name not in known:
-        of = f"it has something of {', '.join(known)}" if known else "it has nothing of others"
+    states = service.unserved(stored)
+    if name not in states:
+        of = f"it has something of {', '.join(states)}" if states else "it has nothing of others"
         raise Refused(f"{name!r} is served, or the store has nothing of it; {of}")
-    return known[name]
+    return states[name]
 
 
 def _outdated(service: Service, database: Database) -> Iterator[str]:
     """The keys and webhooks with scopes, or types of events, that the service does not have any more: a line each."""
-    known = {*service.guard.scopes, *known_types(service.resources)}
+    served = {*service.guard.scopes, *known_types(service.resources)}
     remedies = {
         "keys": "make another one by `restkeeper keys create`, and then run `restkeeper keys revoke {id}`",
         "webhooks": f"change it by PATCH /api/{service.versions.unversioned}/webhooks/{{id}}",
     }
-    for collection in (each for each in remedies if each in service.of_features):
+    for collection in (name for name in remedies if name in service.of_features):
         for record in map(Record._make, database.rows(SCAN, {"collection": collection})):
             item = orjson.loads(record.body)
-            if gone := [each for each in (*item["scopes"], *item.get("types", ())) if each not in known]:
+            if gone := [name for name in (*item["scopes"], *item.get("types", ())) if name not in served]:
                 which, remedy = item.get("name") or item["url"], remedies[collection].format(id=record.id)
                 yield f"{collection}: {record.id} ({which}) has {', '.join(gone)}, of no collection now: {remedy}"

@@ -124,5 +124,5 @@ def service_in_time(is_stopping: Callable[[], bool], *, feature: str = "") -> Se
 def pause(seconds: float, is_stopping: Callable[[], bool]) -> None:
     """Wait for some seconds, or until `is_stopping`."""
     end = time.monotonic() + seconds
-    while not is_stopping() and (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, LOOK_SECONDS))
+    while not is_stopping() and (remaining := end - time.monotonic()) > 0:
+        time.sleep(min(remaining, LOOK_SECONDS))

@@ -68,8 +68,8 @@ def copy(source: str, target: str, discard: bool) -> None:
     """
     origin, destination = _located(source), _located(target)
     origin.require()
-    for each in location.copy(origin, destination, progress_bar, time, discard=discard):
-        click.echo(f"{each.table}: {each.rows} rows, digest {each.digest}")
+    for table in location.copy(origin, destination, progress_bar, time, discard=discard):
+        click.echo(f"{table.table}: {table.rows} rows, digest {table.digest}")
     click.echo(f"moved {origin.name} to {destination.name}: set DATABASE_URL and start the service again")
 
 
@@ -101,20 +101,20 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
                 store.write(partial(Transaction.set_revision, collection=name, old_revision=old, revision=-old, now=at))
                 click.echo(f"{name}: revision {-old}, as before")
         return
-    if forget in [each.name for each in service.versions]:
+    if forget in [version.name for version in service.versions]:
         raise Refused(f"--forget: {forget} is in versions.py: take it out first")
     if conversions := service.conversions(accepts=accept):
-        names = ", ".join(each.name for each in conversions)
-        with progress_bar(f"converting {names}", sum(each.items for each in conversions)) as bar:
+        names = ", ".join(conversion.name for conversion in conversions)
+        with progress_bar(f"converting {names}", sum(conversion.items for conversion in conversions)) as bar:
             convert(store, conversions, rfc3339(service.clock.time()), bar.update)
     else:
         click.echo("nothing is to be converted")
-    for each in conversions:
-        click.echo(f"{each.name}: all items have revision {each.revision} now")
+    for conversion in conversions:
+        click.echo(f"{conversion.name}: all items have revision {conversion.revision} now")
     for name in store.tidy():
         click.echo(f"deleted the index {name}, which is not declared any more")
     for items in service.stored.values() if forget else ():
-        oldest = min(each.revisions.get(items.name, items.revision.number) for each in service.versions)
+        oldest = min(version.revisions.get(items.name, items.revision.number) for version in service.versions)
         shorten = partial(shortened, oldest=oldest)
         stale = (record.id for record in store.scan(items.name) if shorten(record) != record)
         count = sum(map(sum, in_batches(service, stale, partial(_shorten, items.name, shorten))))

@@ -10,12 +10,12 @@ from restkeeper import Config, Space
 def test_a_lamp_is_stored() -> None:
     """What is created is read back."""
     client = create_app(Config()).test_client()
-    made = client.post("/products", json={"name": "Lamp", "price": 49.9})
-    assert client.get(made.headers["Location"]).json == made.json
+    created = client.post("/products", json={"name": "Lamp", "price": 49.9})
+    assert client.get(created.headers["Location"]).json == created.json
 
 
 def test_it_is_served(api: Space) -> None:
     """A running service responds over HTTP: one of its own for each test."""
     api.seed({"products": [{"name": "Lamp", "price": 49.9}]})
     with urlopen(f"{api.url}/products") as response:
-        assert [each["name"] for each in json.load(response)] == ["Lamp"]
+        assert [item["name"] for item in json.load(response)] == ["Lamp"]

@@ -42,7 +42,7 @@ _PAGE = replace(_DOCUMENT, about="The page.", content={HTML: {"type": "string"}}
 def install(service: Service) -> Seams:
     """Serve the documents and, unless DOCS=0, the page."""
     routes = Blueprint("openapi", __name__)
-    for version in (each.name for each in service.served):
+    for version in (version.name for version in service.served):
         read = _reader(service, version)
         routes.add_url_rule(f"{prefix_of(version)}/openapi.json", f"read_openapi_{version}", read)
         if version == service.default_version:
@@ -58,9 +58,9 @@ def _reader(service: Service, version: str) -> Callable[[], Response]:
     making = threading.Lock()
 
     @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
-    def made(described: Application, mount: str, left_out: str, sunsets: int) -> bytes:
+    def text_of(described: Application, mount: str, left_out: str, sunsets: int) -> bytes:
         parts = document(described, service_of(described), version, mount)
-        return exactjson.dumps({name: part for name, part in parts.items() if name != left_out})
+        return exactjson.dumps({name: section for name, section in parts.items() if name != left_out})
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -68,10 +68,10 @@ def _reader(service: Service, version: str) -> Callable[[], Response]:
     def read_openapi() -> Response:
         """This API as OpenAPI 3.1."""
         require_acceptable(JSON)
-        sunsets = sum(each.is_over(service.clock.time()) for each in service.versions.deprecations)
+        sunsets = sum(deprecation.is_over(service.clock.time()) for deprecation in service.versions.deprecations)
         left_out = "webhooks" if request.args.get("webhooks") == "no" else ""
         with making:  # who asks meanwhile gets the same document
-            text = made(service.app.described(), address_of(""), left_out, sunsets)
+            text = text_of(service.app.described(), address_of(""), left_out, sunsets)
         return preconditions.document(text, JSON)
 
     return read_openapi

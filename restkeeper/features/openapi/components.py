@@ -34,10 +34,10 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
     schemas = _schemas(spec, items, kind)
     if secret:
         schemas["WithSecret"] = returned(schemas[""]["properties"] | {"secret": secret})
-    for name, part in schemas.items():
-        spec.components.schema(f"{kind}{name}", part, lazy=True)
-    for name, part in _parameters(spec, items, kind):
-        spec.components.parameter(name, part["in"], part, lazy=True)
+    for name, schema in schemas.items():
+        spec.components.schema(f"{kind}{name}", schema, lazy=True)
+    for name, described in _parameters(spec, items, kind):
+        spec.components.parameter(name, described["in"], described, lazy=True)
     reserved = view.queryable.reserved
     spec.groups |= {
         f"{kind}Aggregates": list(_aggregates(view, spec.common["collection"]["Aggregate"])),
@@ -61,41 +61,40 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
 
 def add_relations(spec: Spec, items: ServedCollection) -> None:
     """Add the members of an item with what can be embedded in it, after the components of all collections."""
-    known, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
-    item, shown = known[kind]["properties"], dict[str, JsonSchema]()
-    for name, each in items.relations_for(EVERYBODY).items():
-        of = spec.schema(each.to.resource.kind)
-        if each.is_back:
-            shown[name] = {"type": "array", "items": of, "maxItems": each.to.resource.embed_limit}
-            shown[next_of(name)] = {"type": ["string", "null"], "description": spec.common["collection"]["Next"]}
-        elif each.beside:
-            part, one = item[each.field], {"anyOf": [of, {"type": "null"}]}
-            shown[name] = part | {"items": one} if "items" in part else one
+    schemas, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
+    item, properties = schemas[kind]["properties"], dict[str, JsonSchema]()
+    for name, relation in items.relations_for(EVERYBODY).items():
+        of = spec.schema(relation.to.resource.kind)
+        if relation.is_back:
+            properties[name] = {"type": "array", "items": of, "maxItems": relation.to.resource.embed_limit}
+            properties[next_of(name)] = {"type": ["string", "null"], "description": spec.common["collection"]["Next"]}
+        elif relation.beside:
+            reference, one = item[relation.field], {"anyOf": [of, {"type": "null"}]}
+            properties[name] = reference | {"items": one} if "items" in reference else one
         else:
             root, *path = name.split(".")
-            shown[root] = _embedded(known, shown.get(root, item[root]), path, of)
+            properties[root] = _embedded(schemas, properties.get(root, item[root]), path, of)
     if items.relations_for(EVERYBODY):
-        embedded = {"type": "object", "description": spec.common["collection"]["Embedded"], "properties": shown}
+        embedded = {"type": "object", "description": spec.common["collection"]["Embedded"], "properties": properties}
         spec.components.schema(f"{kind}Embedded", embedded, lazy=True)
-    sent, references = known[f"{kind}Input"], dict(references_in(items.whole.schema()))
+    sent, references = schemas[f"{kind}Input"], dict(references_in(items.whole.schema()))
     sent = sent | {"required": [name for name in sent["required"] if name not in references]}
     spec.components.schema(f"{kind}ReferringInput", sent, lazy=True)
 
 
-def _embedded(known: JsonSchema, part: JsonSchema, path: list[str], of: JsonSchema) -> JsonSchema:
+def _embedded(schemas: JsonSchema, schema: JsonSchema, path: list[str], of: JsonSchema) -> JsonSchema:
     """A schema in which a reference, at a path, can also be the item."""
-    if "$ref" in part:
-        part = known[part["$ref"].rpartition("/")[2]]
-    if "items" in part:
-        return part | {"items": _embedded(known, part["items"], path, of)}
+    if "$ref" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]]
+    if "items" in schema:
+        return schema | {"items": _embedded(schemas, schema["items"], path, of)}
     if not path:
-        return {"anyOf": [part, of]}
-    if "anyOf" in part:  # a schema, or null
-        return part | {
-            "anyOf": [_embedded(known, each, path, of) if "$ref" in each else each for each in part["anyOf"]]
-        }
-    properties = part["properties"]
-    return part | {"properties": properties | {path[0]: _embedded(known, properties[path[0]], path[1:], of)}}
+        return {"anyOf": [schema, of]}
+    if "anyOf" in schema:  # a schema, or null
+        choices = [_embedded(schemas, choice, path, of) if "$ref" in choice else choice for choice in schema["anyOf"]]
+        return schema | {"anyOf": choices}
+    properties = schema["properties"]
+    return schema | {"properties": properties | {path[0]: _embedded(schemas, properties[path[0]], path[1:], of)}}
 
 
 def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSchema]:
@@ -104,19 +103,19 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     whole, with_nulls = (spec.marshmallow(kind, view.schema, nullable=nullable) for nullable in (False, True))
     for schema in (whole, with_nulls):
         for field, values in items.choices.items():
-            part = schema["properties"][field]
-            if known := list(values):
-                (part.get("items") or part).update({"type": "string", "enum": known, "x-extensible": True})
+            member = schema["properties"][field]
+            if choices := list(values):
+                (member.get("items") or member).update({"type": "string", "enum": choices, "x-extensible": True})
             else:
-                part["maxItems"] = 0
+                member["maxItems"] = 0
         for field, default in items.defaults.items():
             schema["properties"][field]["default"] = default
-    id, given = view.schema.id_name, spec.common["given_ids"].get(items.resource.ids, {})
-    whole["properties"] = {id if name == "id" else name: part for name, part in whole["properties"].items()}
+    id, sent_id = view.schema.id_name, spec.common["given_ids"].get(items.resource.ids, {})
+    whole["properties"] = {id if name == "id" else name: member for name, member in whole["properties"].items()}
     properties = {name: whole["properties"][name] for name in view.names}
-    properties |= {id: given["id"]} if given else {}
+    properties |= {id: sent_id["id"]} if sent_id else {}
     if of_ids := view.schema.id_schema:
-        properties[id] = {**of_ids, "description": given["id"]["description"]}
+        properties[id] = {**of_ids, "description": sent_id["id"]["description"]}
     # What clients depend on beside the schema of a field that they send.
     extensions: dict[str, JsonSchema] = {}
     for index in (index for index in items.resource.indexes if index.unique):
@@ -135,8 +134,8 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
             actions = {"x-by-actions": dict(declared.lifecycle.by_actions)} if declared.lifecycle.by_actions else {}
             moves = {"x-transitions": dict(declared.lifecycle.moves)}
             extensions[name] = {**extensions.get(name, {}), **moves, **scopes, **actions}
-    own = {name: part | extensions.get(name, {}) for name, part in properties.items() if not part.get("readOnly")}
-    others = {key: part for key, part in whole.items() if key == "additionalProperties"}  # none: unknown=EXCLUDE
+    writable = {name: text | extensions.get(name, {}) for name, text in properties.items() if not text.get("readOnly")}
+    others = {key: value for key, value in whole.items() if key == "additionalProperties"}  # none: unknown=EXCLUDE
     odd: JsonSchema = {}
     if instance.others is not None:
         others, odd = {"additionalProperties": False}, {name: {} for name in sorted(instance.others)}
@@ -144,22 +143,22 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     # What is read, also in webhooks, has no default.
     example = example_of(view, properties.get(id, {}).get("type"))
     unsaid = ("readOnly", *(["examples"] if example else ()))
-    shown = {name: spec.in_form("Returned", _without(part, *unsaid)) for name, part in properties.items()}
-    item = returned(shown | odd) | (sent if instance.unknown == INCLUDE else {})
-    item["required"] = [name for name, part in shown.items() if name not in optional and READABLE_BY not in part]
+    readable = {name: spec.in_form("Returned", _without(member, *unsaid)) for name, member in properties.items()}
+    item = returned(readable | odd) | (sent if instance.unknown == INCLUDE else {})
+    item["required"] = [name for name in readable if name not in optional and READABLE_BY not in readable[name]]
     item |= {"examples": [example]} if example else {}
     item |= {"x-id": id} if id != "id" else {}
-    patch = {name: with_nulls["properties"][name] for name in own if name != id}
+    patch = {name: with_nulls["properties"][name] for name in writable if name != id}
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
-        patch = {name: spec.patch(part) for name, part in patch.items()}
+        patch = {name: spec.patch(member) for name, member in patch.items()}
     sortable = view.queryable.sortable
-    one = {name: each.to.whole.names for name, each in items.relations_for(EVERYBODY).items() if not each.is_back}
-    paths = [f"{name}.{field}" for name, names in one.items() for field in names]
+    one = [(name, relation.to) for name, relation in items.relations_for(EVERYBODY).items() if not relation.is_back]
+    paths = [f"{name}.{field}" for name, to in one for field in to.whole.names]
     extensible = {"x-extensible": True} if view.queryable.is_open or one else {}
     return {
         "": item,
-        "Input": sent | {"properties": own | odd, "required": whole.get("required", [])},
-        "Replacement": sent | {"properties": _without(own, id) | odd, "required": whole.get("required", [])},
+        "Input": sent | {"properties": writable | odd, "required": whole.get("required", [])},
+        "Replacement": sent | {"properties": _without(writable, id) | odd, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
         "Field": {"type": "string", "enum": [*properties, *paths]} | extensible,
         "SortKey": {
@@ -176,7 +175,7 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
     resource, view = items.resource, items.whole
     searched = list(dict.fromkeys(map(view.name_of, items.stored.collection.search)))
     most = " or ".join(
-        map(str, sorted({each.to.resource.embed_limit for each in items.relations_for(EVERYBODY).values()}))
+        map(str, sorted({relation.to.resource.embed_limit for relation in items.relations_for(EVERYBODY).values()}))
     )
     where = "any texts" if ANY in searched else ", ".join(searched)
     texts = filled(spec.common["collection"], kind=resource.singular, fields=where, most=most)
@@ -185,7 +184,7 @@ def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tupl
         f"{kind}Limit",
         limit | {"schema": limit["schema"] | {"default": items.page_limit, "maximum": items.page_limit_max}},
     )
-    dated = [f"{part}({name})" for name in view.queryable.dated for part in DATE_PARTS]
+    dated = [f"{unit}({name})" for name in view.queryable.dated for unit in DATE_PARTS]
     counted = _some([*view.queryable.sortable, *dated], MOST_COUNTED)
     yield f"{kind}Count", parameter("count", counted, texts["Count"])
     ids = view.schema.id_schema or spec.common["ids"][resource.ids]
@@ -239,19 +238,19 @@ def _filters(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema | str]:
         if op is Op.EQ and field.name in folded:
             schema = schema | {"x-fold": True}  # so have its other filters, and the order by it
         is_plain = op is Op.EQ and field.name not in queryable.reserved  # which is another parameter
-        made = parameter(field.name if is_plain else f"{field.name}[{op}]", schema)
+        described = parameter(field.name if is_plain else f"{field.name}[{op}]", schema)
         name = f"{field.kind.value}.{field.name}.{op}"
         if field.name in READ_ONLY:  # of all collections
-            spec.components.parameters_lazy.setdefault(name, made)
-        yield name if field.name in READ_ONLY else made
-    for wild in (each for each in queryable.fields.values() if "*" in each.name):  # parameters of any such name
+            spec.components.parameters_lazy.setdefault(name, described)
+        yield name if field.name in READ_ONLY else described
+    for wild in (field for field in queryable.fields.values() if "*" in field.name):  # parameters of any such name
         root, about, kinds = wild.name.removesuffix(".*"), spec.common["collection"]["Paths"], spec.common["filters"]
         inner, most = r"\.[A-Za-z0-9_-]{1,20}", MOST_NAMES - 1 - root.count(".")
         path = rf"^{re.escape(root)}({inner}){{1,{most}}}"
         if wild.name == ANY:
             root, about = "others", spec.common["collection"]["Others"]
-            taken = (*RESERVED, "callback", *(field.name for field in named), *queryable.refused)
-            none_of = "|".join(map(re.escape, dict.fromkeys(taken)))
+            reserved = (*RESERVED, "callback", *(field.name for field in named), *queryable.refused)
+            none_of = "|".join(map(re.escape, dict.fromkeys(reserved)))
             path = rf"^(?!({none_of})(\[|$))[A-Za-z][A-Za-z0-9_-]{{0,19}}({inner}){{0,{most}}}"
         others = "|".join(op for op in operators_of(wild) if op not in (Op.EQ, Op.IS))
         parts = {rf"{path}(\[({others})\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
@@ -262,7 +261,7 @@ def _joined(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
     """A parameter for each collection that filters lead to, by the name before the dot."""
     for name, hop in with_hops(items.whole.queryable, items, EVERYBODY).hops().items():
         alike = dict[tuple[str, tuple[Op, ...]], list[str]]()
-        for field in (each for each in hop.queryable.fields.values() if "*" not in each.name):
+        for field in (field for field in hop.queryable.fields.values() if "*" not in field.name):
             kinds = dict[str, list[Op]]()
             for op in operators_of(field):
                 if not (hop.many and op in (Op.NE, Op.NIN)):
@@ -282,10 +281,10 @@ def _joined(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
 def _options(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
     """The parameters about what is embedded."""
     about = spec.common["collection"]["Where"]
-    for name, each in items.relations_for(EVERYBODY).items():
-        kind = each.to.resource.kind
+    for name, relation in items.relations_for(EVERYBODY).items():
+        kind = relation.to.resource.kind
         yield parameter(f"fields[{name}]", several(spec.schema(f"{kind}Field")))
-        if each.is_back:
+        if relation.is_back:
             # Without a default: clients that send defaults would send it where nothing is embedded, which is a 400.
             yield parameter(f"limit[{name}]", {"type": "integer", "minimum": 1, "maximum": MOST_CHOSEN})
             yield parameter(f"sort[{name}]", several(spec.schema(f"{kind}SortKey")))
@@ -309,21 +308,21 @@ def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str =
 def example_of(view: View, type_of_id: str | None) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = 12 if type_of_id in ("integer", "number") else "01912d68-783e-7a03-8467-5661c1243ad4"
-    made: JsonSchema = {
+    item: JsonSchema = {
         view.schema.id_name: id,
         "created_at": EXAMPLE_TIME,
         "updated_at": EXAMPLE_TIME,
         "version": 1,
     }
     for name, field in fields_of(view.schema()).items():
-        if found := field.metadata.get("examples"):
-            made[name] = found[0]
+        if examples := field.metadata.get("examples"):
+            item[name] = examples[0]
         elif field.required and not field.dump_only:
             return None
         elif name not in READ_ONLY:
-            made[name] = default_of(field)
-    return {name: made[name] for name in view.names if name in made}
+            item[name] = default_of(field)
+    return {name: item[name] for name in view.names if name in item}
 
 
-def _without(part: JsonSchema, *keywords: str) -> JsonSchema:
-    return {key: value for key, value in part.items() if key not in keywords}
+def _without(schema: JsonSchema, *keywords: str) -> JsonSchema:
+    return {key: value for key, value in schema.items() if key not in keywords}

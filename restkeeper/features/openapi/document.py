@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from inspect import getdoc
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any
 from urllib.parse import quote
@@ -43,35 +43,36 @@ def document(app: Flask, service: Service, version: str, mount: str = "") -> Jso
     """
     turns = partial(in_turns, clock=service.clock)
     routes = list(_routes(app, service, version))
-    called = {each.name: each.public_name for each in service.resources}
-    servers = max((each.servers for each in routes if each.items), key=len, default=("",))
-    spec = Spec(service.config, service.contributions, version, service.name, [_url(mount, each) for each in servers])
+    called = {resource.name: resource.public_name for resource in service.resources}
+    servers = max((route.servers for route in routes if route.items), key=len, default=("",))
+    urls = [_url(mount, server) for server in servers]
+    spec = Spec(service.config, service.contributions, version, service.name, urls)
     spec.names |= called
     spec.tags = {f"_/{tag}" if tag in called.values() else tag: text for tag, text in spec.tags.items()}
-    collections = {each.tag: each for each in routes if each.items}
-    kinds = [each.items.resource.kind for each in collections.values()]
-    spec.taken |= {f"{kind}{part}" for kind in kinds for part in components.PARTS}
-    for each in turns(collections.values()):
-        components.add_collection(spec, each.items, getattr(each.handlers, "secret", None))
-    for each in turns(collections.values()):
-        components.add_relations(spec, each.items)
+    collections = {route.tag: route for route in routes if route.items}
+    kinds = [route.items.resource.kind for route in collections.values()]
+    spec.reserved |= {f"{kind}{suffix}" for kind in kinds for suffix in components.PARTS}
+    for route in turns(collections.values()):
+        components.add_collection(spec, route.items, getattr(route.handlers, "secret", None))
+    for route in turns(collections.values()):
+        components.add_relations(spec, route.items)
     for contribution in reversed(service.contributions):  # features that are built on others first
         contribution.build(spec)
-    tags, known = dict.fromkeys(route.tag for route in routes), spec.tags
-    for tag in (*(tag for tag in tags if tag not in known), *(tag for tag in known if tag in tags)):
-        spec.tag({"name": tag, "description": known.get(tag, f"The {tag} that are stored.")})
+    tags, texts = dict.fromkeys(route.tag for route in routes), spec.tags
+    for tag in (*(tag for tag in tags if tag not in texts), *(tag for tag in texts if tag in tags)):
+        spec.tag({"name": tag, "description": texts.get(tag, f"The {tag} that are stored.")})
     whole: JsonSchema = _Operations(spec).document(turns(routes), {route.words(route.name) for route in routes})
-    for each in routes:
-        if each.servers != servers:
-            whole["paths"][each.path]["servers"] = [{"url": _url(mount, each)} for each in each.servers]
+    for route in routes:
+        if route.servers != servers:
+            whole["paths"][route.path]["servers"] = [{"url": _url(mount, server)} for server in route.servers]
     for section, name in _REFERENCE.findall(exactjson.dumps(whole).decode()):
-        if name not in (known := whole["components"].get(section, {})):
-            names = sorted({*known, *getattr(spec.components, f"{section}_lazy", ())})
+        if name not in (texts := whole["components"].get(section, {})):
+            names = sorted({*texts, *getattr(spec.components, f"{section}_lazy", ())})
             raise ValueError(f"{name!r} is declared and is none of the {section}: {', '.join(names)}")
-    sections = {name: part for name, part in whole.items() if name not in ("paths", "components")}
+    sections = {name: section for name, section in whole.items() if name not in ("paths", "components")}
     for parts in (sections, whole["paths"], *whole["components"].values()):
-        for name, part in turns([*parts.items()]):
-            parts[name] = bounded(part, spec.longest, service.config)
+        for name, section in turns([*parts.items()]):
+            parts[name] = bounded(section, spec.longest, service.config)
     whole |= sections
     for contribution in service.contributions:
         contribution.amend(whole, version)
@@ -80,7 +81,7 @@ def document(app: Flask, service: Service, version: str, mount: str = "") -> Jso
 
 def _path_of(rule: str) -> str:
     """The path template of a route."""
-    return _PART.sub(lambda part: f"{{{part[3]}}}" if part[3] else quote(part[0], "/:@!$&'()*+,;=~"), rule)
+    return _PART.sub(lambda segment: f"{{{segment[3]}}}" if segment[3] else quote(segment[0], "/:@!$&'()*+,;=~"), rule)
 
 
 def _url(mount: str, server: str) -> str:
@@ -97,7 +98,7 @@ class _Route:
         self.path, self.servers, self.method = _path_of(rule), servers, method
         self.arguments: dict[str, JsonSchema] = {}
         for converter, options, name in _ARGUMENT.findall(rule):
-            bounds = {_CONVERTER[each]: int(value) for each, value in re.findall(r"(min|max)=(\d+)", options)}
+            bounds = {_CONVERTER[bound]: int(value) for bound, value in re.findall(r"(min|max)=(\d+)", options)}
             self.arguments[name] = {"type": _CONVERTER.get(converter, "string"), **bounds}
         self.name, self.about = view.__name__, getdoc(view) or view.__name__
         self.needs = needed_by(view) or PUBLIC
@@ -121,11 +122,11 @@ def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
 
     They are without HEAD and OPTIONS, paths of several segments, later routes, and what a feature hides.
     """
-    known, own_tags = service.guard.needs, {tag for each in service.contributions for tag in each.tags}
-    hides, prefix = [each.hides for each in service.contributions], prefix_of(version)
-    found: dict[tuple[str, str], dict[str, str]] = {}  # the endpoint at each server, by path and method
-    rules, names = [*app.url_map.iter_rules()], {each.public_name for each in service.resources}
-    elsewhere = {each.endpoint for each in rules if not each.rule.startswith("/_/")}
+    needs, own_tags = service.guard.needs, {tag for contribution in service.contributions for tag in contribution.tags}
+    hides, prefix = [contribution.hides for contribution in service.contributions], prefix_of(version)
+    operations: dict[tuple[str, str], dict[str, str]] = {}  # the endpoint at each server, by path and method
+    rules, names = [*app.url_map.iter_rules()], {resource.public_name for resource in service.resources}
+    elsewhere = {rule.endpoint for rule in rules if not rule.rule.startswith("/_/")}
     for rule in rules:
         server = prefix if rule.rule.startswith(f"{prefix}/") else ""
         of_items = hasattr(getattr(app.view_functions[rule.endpoint], "__self__", None), "items")
@@ -133,17 +134,17 @@ def _routes(app: Flask, service: Service, version: str) -> Iterator[_Route]:
             rule.rule.startswith("/api/") or (of_items and version != service.versions.unversioned)
         )
         is_second = rule.rule.startswith("/_/") and rule.endpoint in elsewhere
-        if is_other or is_second or "<path:" in rule.rule or (known and rule.endpoint not in known):
+        if is_other or is_second or "<path:" in rule.rule or (needs and rule.endpoint not in needs):
             continue
         path = _path_of(rule.rule)
-        for method in sorted(each.lower() for each in (rule.methods or set()) - {"HEAD", "OPTIONS"}):
+        for method in sorted(method.lower() for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}):
             if not any(hide(version, path, method) for hide in hides):
-                found.setdefault((rule.rule.removeprefix(server), method), {})[server] = rule.endpoint
-    for (path, method), endpoints in found.items():
+                operations.setdefault((rule.rule.removeprefix(server), method), {})[server] = rule.endpoint
+    for (path, method), endpoints in operations.items():
         views = {server: app.view_functions[endpoints[server]] for server in sorted(endpoints, reverse=True)}
-        first, view = next(iter(views.items()))
+        base, view = next(iter(views.items()))
         servers = tuple(server for server in views if views[server] == view)  # not the /openapi.json of another version
-        tag = endpoints[first].partition(".")[0]  # of a blueprint of the service
+        tag = endpoints[base].partition(".")[0]  # of a blueprint of the service
         route = _Route(path, servers, method, view, tag if tag in own_tags else "service")
         if route.tag in names and route.resource not in service.resources:
             route.tag = f"_/{route.tag}"  # a collection has the tag
@@ -170,14 +171,14 @@ class _Operations:
 
     def _operation(self, route: _Route) -> JsonSchema:
         declared = route.declared
-        responses = {str(each.status): self._response(each, route) for each in declared.responses}
+        responses = {str(result.status): self._response(result, route) for result in declared.responses}
         self._names[id := route.words(route.name)] += 1
         return {
             "operationId": id if self._names[id] == 1 else f"{id}_{self._names[id]}",
             "summary": route.words(route.name).replace("_", " ").capitalize(),
             "description": route.about + self._spec.operations.get(route.name, ""),
             "tags": [route.tag],
-            "parameters": [part for each in declared.parameters for part in self._parameters(each, route)],
+            "parameters": [*chain.from_iterable(self._parameters(name, route) for name in declared.parameters)],
             **self._body(route),
             "responses": responses | self._problems(route),
             **self._security(route),
@@ -186,8 +187,8 @@ class _Operations:
     def _body(self, route: _Route) -> JsonSchema:
         if not (body := route.declared.body):
             return {}
-        part = {"schema": self._spec.sent(body.schema, route.kind)}
-        return {"requestBody": {"required": True, "content": {media_type: part for media_type in body.media_types}}}
+        media = {"schema": self._spec.sent(body.schema, route.kind)}
+        return {"requestBody": {"required": True, "content": {media_type: media for media_type in body.media_types}}}
 
     def _scope(self, route: _Route) -> str:
         """The scope that an operation requires, or nothing."""
@@ -223,10 +224,10 @@ class _Operations:
     def _in_path(self, name: str, route: _Route) -> Any:
         if name == "id" and route.kind:
             return f"{(route.parents or route.items).resource.kind}Id"
-        own = {each.name: each for each in route.declared.parameters if isinstance(each, Parameter)}
+        parameters = {one.name: one for one in route.declared.parameters if isinstance(one, Parameter)}
         schema, about = route.arguments[name], ""
-        if name in own:
-            schema, about = own[name].schema(route.handlers), own[name].about
+        if name in parameters:
+            schema, about = parameters[name].schema(route.handlers), parameters[name].about
         return components.parameter(name, schema, about, location="path")
 
     def _response(self, declared: Result, route: _Route) -> JsonSchema | str:
@@ -236,28 +237,28 @@ class _Operations:
             for name, schema in declared.with_parameter.items()
             if self._spec.groups.get(f"{route.kind}{name.capitalize()}") != []  # else they do not have the parameter
         }
-        for part in content.values() if with_parameter else ():
-            part["x-with"] = with_parameter
-        also = {"x-content": {of: {"schema": part} for of, part in declared.also.items()}} if declared.also else {}
+        for media in content.values() if with_parameter else ():
+            media["x-with"] = with_parameter
+        also = {"x-content": {of: {"schema": schema} for of, schema in declared.also.items()}} if declared.also else {}
         ids = {route.words(to): parameters for to, parameters in declared.links.items()}
         links = {id: {"operationId": id, "parameters": ids[id]} for id in ids if id in self._ids}
         name = declared.name.format(route.kind)
         headers = [*declared.headers, *self._spec.added("headers", *route.declared.parameters)]
-        return self._made(name, declared.about, headers, content=content, links=links, **also)
+        return self._add_response(name, declared.about, headers, content=content, links=links, **also)
 
     def _problems(self, route: _Route) -> JsonSchema:
         """A response for each status of the possible problems, and one for those that every operation has."""
         declared, added = route.declared, self._spec.added("problems", *route.declared.parameters)
         possible: set[type[Problem]] = {*self._always, *declared.problems, *added} - self._unused
-        if any(each["type"] != "string" for each in route.arguments.values()):
+        if any(schema["type"] != "string" for schema in route.arguments.values()):
             possible.add(NotFound)
-        own: JsonSchema = {}
+        responses: JsonSchema = {}
         for status, same in groupby(sorted(possible, key=_ORDER), key=attrgetter("status")):
             if not self._always.issuperset(kinds := list(same)):
-                own[str(status)] = self._problem("Or".join(kind.__name__ for kind in kinds), kinds)
+                responses[str(status)] = self._problem("Or".join(kind.__name__ for kind in kinds), kinds)
         kinds = sorted(self._always, key=_ORDER)
         statuses = list(dict.fromkeys(kind.status for kind in kinds))
-        return own | {"default": self._problem("common", kinds, **{"x-statuses": statuses})}
+        return responses | {"default": self._problem("common", kinds, **{"x-statuses": statuses})}
 
     def _problem(self, name: str, kinds: Sequence[type[Problem]], **more: Any) -> str:
         """The name of the response with one of these problems."""
@@ -270,21 +271,21 @@ class _Operations:
             headers += self._spec.common["response_headers"].get(str(kind.status), ())
         about = " ".join(f"{kind.title} ({kind.status}, `{kind.name}`)." for kind in kinds)
         content = {PROBLEM_JSON: {"schema": self._spec.schema("Problem"), "examples": examples}}
-        self._made(name, about, headers, content=content, **more)
+        self._add_response(name, about, headers, content=content, **more)
         return name
 
-    def _made(self, name: str, about: str, headers: Iterable[str], **parts: Any) -> JsonSchema | str:
+    def _add_response(self, name: str, about: str, headers: Iterable[str], **parts: Any) -> JsonSchema | str:
         """A response, or if it has a name that of its component: apispec makes references of names."""
-        parts["headers"] = {each: each for each in headers}
-        made = {"description": about, **{key: part for key, part in parts.items() if part}}
+        parts["headers"] = {header: header for header in headers}
+        response = {"description": about, **{key: value for key, value in parts.items() if value}}
         if name and name not in self._spec.components.responses:
-            self._spec.components.response(name, made)
-        return name or made
+            self._spec.components.response(name, response)
+        return name or response
 
     def _media(self, schema: SchemaOf, route: _Route, at_most: int | None = None) -> JsonSchema:
         """The media type object of a body: a schema or a list of it."""
-        part = self._spec.schema(schema, route.kind)
+        json_schema = self._spec.schema(schema, route.kind)
         if at_most is None:
-            return {"schema": part}
+            return {"schema": json_schema}
         most = route.items.page_limit_max if route.items else self._spec.config.page_limit_max
-        return {"schema": {"type": "array", "items": part, "maxItems": max(most, at_most)}}
+        return {"schema": {"type": "array", "items": json_schema, "maxItems": max(most, at_most)}}

@@ -32,9 +32,9 @@ _BOUNDS = {"format", "pattern", "multipleOf"} | {
 def _called_default(converter: object, field: fields.Field[Any], **options: Any) -> JsonSchema:
     """The default that a function makes, unless it is a time, or another one each time."""
     make, is_time = field.load_default, isinstance(field, (fields.Date, fields.DateTime, fields.Time, Time))
-    if not callable(make) or is_time or "default" in field.metadata or (made := make()) != make():
+    if not callable(make) or is_time or "default" in field.metadata or (default := make()) != make():
         return {}
-    return {"default": field._serialize(made, None, None)}  # as apispec does with other ones
+    return {"default": field._serialize(default, None, None)}  # as apispec does with other ones
 
 
 def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> JsonSchema:
@@ -56,7 +56,7 @@ def _in_items(converter: object, field: fields.Field[Any], ret: JsonSchema) -> J
 class Spec(APISpec):
     """The document; it contains only the components with a reference to them.
 
-    `common` is common.toml, `groups` has a list of parameters by its name, `taken` the names of the components that
+    `common` is common.toml, `groups` has a list of parameters by its name, `reserved` the names of the components that
     collections have, `names` what callers call these.
     """
 
@@ -68,7 +68,7 @@ class Spec(APISpec):
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self._contributions = contributions
         self.groups: dict[str, list[Any]] = {group: self.added("parameters", group) for group in GROUPS}
-        self.taken = set[str]()
+        self.reserved = set[str]()
         self.names: dict[str, str] = {}
         self._variants: dict[tuple[str, str], str] = {}  # other forms of a component, by its name and their suffix
         self._references: dict[str, dict[Any, str]] = {"": {}}  # names of components by schema, for each collection
@@ -76,7 +76,7 @@ class Spec(APISpec):
         kind = "local" if config.auth == "open" else "in production"  # open: it serves only its own machine
         described = {"description": f"This service, {kind}", "x-internal": kind == "local"}
         info = self.common["info"]
-        abouts = (filled(each.about, version=version) for each in contributions if each.about)
+        abouts = (filled(contribution.about, version=version) for contribution in contributions if contribution.about)
         info["description"] = "\n\n".join([info["description"], *abouts])
         options = {
             "info": info,
@@ -98,26 +98,26 @@ class Spec(APISpec):
             self._converter.add_attribute_function(describe)
         schemes = self.components.security_schemes
         self.tags: dict[str, str] = {}
-        self.operations = {name: text for each in contributions for name, text in each.operations.items()}
+        self.operations = dict(item for contribution in contributions for item in contribution.operations.items())
         for added in (*map(vars, contributions), self.common):
             self.tags |= added["tags"]
             self.components.headers_lazy |= added["headers"]
             self.components.parameters_lazy |= added["parameters"]
-            for name, part in added.get("security", {}).items():
-                about = part["description"]
+            for name, scheme in added.get("security", {}).items():
+                about = scheme["description"]
                 if name in schemes:  # it accepts the credentials of both
                     about = f"{schemes[name]['description'].removesuffix('.')}, or {about[0].lower()}{about[1:]}"
-                schemes[name] = {**part, "description": about}
-        for name, part in self.common["schemas"].items():
+                schemes[name] = {**scheme, "description": about}
+        for name, schema in self.common["schemas"].items():
             of_problem = name in ("Problem", "Fault")  # a pointer has names from the body, escaped
-            part = bounded(part, 4 * self.longest, config) if of_problem else part
-            self.components.schema(name, part, lazy=True)
+            schema = bounded(schema, 4 * self.longest, config) if of_problem else schema
+            self.components.schema(name, schema, lazy=True)
         everywhere = (*self.common["response_headers"]["all"], *self.added("headers", ""))
         self.options["x-headers"] = {name: self.components.headers_lazy[name] for name in everywhere}
 
-    def added(self, part: str, *groups: object) -> list[Any]:
+    def added(self, kind: str, *groups: object) -> list[Any]:
         """The problems, or the names of components, that features add to operations with one of these groups."""
-        return [each for added in self._contributions if added.to in groups for each in getattr(added, part)]
+        return [name for added in self._contributions if added.to in groups for name in getattr(added, kind)]
 
     def ways(self, to: str = "") -> list[JsonSchema]:
         """The schemes of credentials of which one is enough, of all operations or those of a group."""
@@ -147,36 +147,36 @@ class Spec(APISpec):
 
     def _free(self, name: str) -> str:
         """The name, with a number if a component has it."""
-        known = {*self.taken, *self.components.schemas, *self.components.schemas_lazy}
-        return next(each for each in chain([name], map(f"{name}{{}}".format, count(1))) if each not in known)
+        names = {*self.reserved, *self.components.schemas, *self.components.schemas_lazy}
+        return next(free for free in chain([name], map(f"{name}{{}}".format, count(1))) if free not in names)
 
     def query(self, schema: Schema) -> list[JsonSchema]:
         """The parameters of a query by a marshmallow schema; the values of an array are separated by commas."""
-        found: list[JsonSchema] = self._converter.schema2parameters(schema, location="query")
-        for each in found:
-            each.setdefault("description", "")
-            if each["schema"].get("type") == "array":
-                each |= {"explode": False, "schema": {"minItems": 1, **each["schema"]}}
-                items = each["schema"]["items"]
+        parameters: list[JsonSchema] = self._converter.schema2parameters(schema, location="query")
+        for parameter in parameters:
+            parameter.setdefault("description", "")
+            if parameter["schema"].get("type") == "array":
+                parameter |= {"explode": False, "schema": {"minItems": 1, **parameter["schema"]}}
+                items = parameter["schema"]["items"]
                 if items.get("type") == "string" and "enum" not in items:
-                    each["schema"]["items"] = {"pattern": "^[^,]+$", **items}  # a comma begins the next one
-        return found
+                    parameter["schema"]["items"] = {"pattern": "^[^,]+$", **items}  # a comma begins the next one
+        return parameters
 
-    def patch(self, part: JsonSchema) -> JsonSchema:
+    def patch(self, schema: JsonSchema) -> JsonSchema:
         """The schema of what a JSON Merge Patch (RFC 7396) has in place of a value.
 
         Of an object, also of one inside another, these are some members, and null for those that are removed.
         """
-        if "anyOf" in part:
-            return _without_default(part) | {"anyOf": [self.patch(each) for each in part["anyOf"]]}
-        if "$ref" in part:
-            return self._variant(part, "Patch", self.patch)
-        inner = _without_default(part)
+        if "anyOf" in schema:
+            return _without_default(schema) | {"anyOf": [self.patch(choice) for choice in schema["anyOf"]]}
+        if "$ref" in schema:
+            return self._variant(schema, "Patch", self.patch)
+        inner = _without_default(schema)
         needed = inner.pop("required", ())
-        if members := part.get("properties"):
-            patches = {name: self.patch(each) for name, each in members.items()}
+        if members := schema.get("properties"):
+            patches = {name: self.patch(member) for name, member in members.items()}
             inner["properties"] = {name: each if name in needed else _or_null(each) for name, each in patches.items()}
-        if others := part.get("additionalProperties"):
+        if others := schema.get("additionalProperties"):
             inner["additionalProperties"] = others if others is True else _or_null(self.patch(others))
         return inner
 
@@ -186,57 +186,56 @@ class Spec(APISpec):
             if name := self._converter.refs.get(key := make_schema_key(schema)):
                 return self.schema(name)
             whole = self._converter.schema2jsonschema(schema)
-            members = {name: part for name, part in whole["properties"].items() if not part.get("readOnly")}
+            members = {name: member for name, member in whole["properties"].items() if not member.get("readOnly")}
             self._converter.refs[key] = name = self._free(f"{resolver(type(schema))}Partial")
             self.components.schema(name, self.in_form("Partial", whole | {"properties": members}))
             return self.schema(name)
-        part = self.schema(schema, kind)
-        new = f"{part.get('$ref', '').rpartition('/')[2]}Input"
-        return self.schema(new) if new in self.taken else part
+        reference = self.schema(schema, kind)
+        new = f"{reference.get('$ref', '').rpartition('/')[2]}Input"
+        return self.schema(new) if new in self.reserved else reference
 
-    def in_form(self, form: str, part: Any) -> Any:
+    def in_form(self, form: str, schema: Any) -> Any:
         """A schema without what is left out at any depth: what is "Returned", without the defaults of what is sent."""
-        if isinstance(part, list):
-            return [self.in_form(form, element) for element in part]
-        if not isinstance(part, dict):
-            return part
-        if isinstance(part.get("$ref"), str):
-            has_other_form = self._has(_LEFT_OUT[form], part, set())
-            return self._variant(part, form, partial(self.in_form, form)) if has_other_form else part
-        kept = {key: value for key, value in part.items() if key not in _LEFT_OUT[form]}
-        inner = {key: value if key in _VALUES else self.in_form(form, value) for key, value in kept.items()}
-        if isinstance(members := part.get("properties"), dict):  # one of them can be the "default"
+        if isinstance(schema, list):
+            return [self.in_form(form, element) for element in schema]
+        if not isinstance(schema, dict):
+            return schema
+        if isinstance(schema.get("$ref"), str):
+            has_other_form = self._has(_LEFT_OUT[form], schema, set())
+            return self._variant(schema, form, partial(self.in_form, form)) if has_other_form else schema
+        remaining = {key: value for key, value in schema.items() if key not in _LEFT_OUT[form]}
+        inner = {key: value if key in _VALUES else self.in_form(form, value) for key, value in remaining.items()}
+        if isinstance(members := schema.get("properties"), dict):  # one of them can be the "default"
             inner["properties"] = {name: self.in_form(form, member) for name, member in members.items()}
         return inner
 
-    def _has(self, keys: Collection[str], part: Any, known: set[str]) -> bool:
+    def _has(self, keys: Collection[str], schema: Any, seen: set[str]) -> bool:
         """Whether a schema or one inside it, except those of `known` components, has one of these keys."""
-        if isinstance(part, list):
-            return any(self._has(keys, element, known) for element in part)
-        if not isinstance(part, dict):
+        if isinstance(schema, list):
+            return any(self._has(keys, element, seen) for element in schema)
+        if not isinstance(schema, dict):
             return False
-        if isinstance(reference := part.get("$ref"), str):
-            if reference in known:
+        if isinstance(reference := schema.get("$ref"), str):
+            if reference in seen:
                 return False
-            known.add(reference)
-            return "default" in part or self._has(keys, self._component(part), known)
-        return not part.keys().isdisjoint(keys) or any(
-            self._has(keys, part[key], known) for key in part if key not in _VALUES
+            seen.add(reference)
+            return "default" in schema or self._has(keys, self._component(schema), seen)
+        return not schema.keys().isdisjoint(keys) or any(
+            self._has(keys, schema[key], seen) for key in schema if key not in _VALUES
         )
 
-    def _component(self, part: JsonSchema) -> JsonSchema:
+    def _component(self, reference: JsonSchema) -> JsonSchema:
         """The schema that a reference names."""
         schemas = self.components.schemas_lazy | self.components.schemas
-        found: JsonSchema = schemas[part["$ref"].rpartition("/")[2]]
-        return found
+        return cast(JsonSchema, schemas[reference["$ref"].rpartition("/")[2]])
 
-    def _variant(self, part: JsonSchema, suffix: str, make: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
+    def _variant(self, reference: JsonSchema, suffix: str, make: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
         """A reference to another form of a component, which is made once: a schema can contain itself."""
-        of = part["$ref"].rpartition("/")[2]
+        of = reference["$ref"].rpartition("/")[2]
         if (of, suffix) not in self._variants:
             self._variants[of, suffix] = name = self._free(f"{of}{suffix}")
-            self.components.schema(name, make(self._component(part)), lazy=True)
-        return _without_default(part) | self.schema(self._variants[of, suffix])
+            self.components.schema(name, make(self._component(reference)), lazy=True)
+        return _without_default(reference) | self.schema(self._variants[of, suffix])
 
     def marshmallow(self, name: str, schema: type[Schema], *, nullable: bool = False) -> JsonSchema:
         """The JSON Schema of the component `name`; with `nullable`, optional fields may be null."""
@@ -249,43 +248,43 @@ class Spec(APISpec):
         return dict(self._converter.schema2jsonschema(instance))
 
 
-def _without_default(part: JsonSchema) -> JsonSchema:
-    return {key: value for key, value in part.items() if key != "default"}
+def _without_default(schema: JsonSchema) -> JsonSchema:
+    return {key: value for key, value in schema.items() if key != "default"}
 
 
-def _or_null(part: JsonSchema) -> JsonSchema:
+def _or_null(schema: JsonSchema) -> JsonSchema:
     """A schema that null has, too."""
     null = {"type": "null"}
-    if "anyOf" in part:
-        return part | {"anyOf": [*part["anyOf"], *([] if null in part["anyOf"] else [null])]}
-    if "$ref" in part or "const" in part:
-        return {"anyOf": [part, null]}
-    if "type" not in part:  # any value, or one of an enum
-        return part
-    types = [part["type"]] if isinstance(part["type"], str) else part["type"]
-    values = {"enum": list(dict.fromkeys([*part["enum"], None]))} if "enum" in part else {}
-    return part | {"type": list(dict.fromkeys([*types, "null"]))} | values
+    if "anyOf" in schema:
+        return schema | {"anyOf": [*schema["anyOf"], *([] if null in schema["anyOf"] else [null])]}
+    if "$ref" in schema or "const" in schema:
+        return {"anyOf": [schema, null]}
+    if "type" not in schema:  # any value, or one of an enum
+        return schema
+    types = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    values = {"enum": list(dict.fromkeys([*schema["enum"], None]))} if "enum" in schema else {}
+    return schema | {"type": list(dict.fromkeys([*types, "null"]))} | values
 
 
-def bounded(part: Any, most: int, config: Config) -> Any:
+def bounded(schema: Any, most: int, config: Config) -> Any:
     """A part of the document in which every schema has bounds, and every integer its format; fixed values have a type.
 
     `most` is the default `maxLength` of a string. A parameter is limited by the URL or the header field that it is sent
     in. An array has half as many items: each takes a character and a comma. An object allows other members, unless its
     schema forbids them.
     """
-    if isinstance(part, list):
-        return [bounded(each, most, config) for each in part]
-    if not isinstance(part, dict):
-        return part
-    if isinstance(part.get("in"), str) and "name" in part:
-        most = config.max_url if part["in"] != "header" else FIELD_BYTES - len(f"{part['name']}: \r\n")
-    inner = {name: value if name in _VALUES else bounded(value, most, config) for name, value in part.items()}
-    if isinstance(members := part.get("properties"), dict):
+    if isinstance(schema, list):
+        return [bounded(element, most, config) for element in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(schema.get("in"), str) and "name" in schema:
+        most = config.max_url if schema["in"] != "header" else FIELD_BYTES - len(f"{schema['name']}: \r\n")
+    inner = {name: value if name in _VALUES else bounded(value, most, config) for name, value in schema.items()}
+    if isinstance(members := schema.get("properties"), dict):
         inner["properties"] = {name: bounded(member, most, config) for name, member in members.items()}
-    if isinstance(part.get("enum"), list) or ("const" in part and not isinstance(part["const"], dict)):
+    if isinstance(schema.get("enum"), list) or ("const" in schema and not isinstance(schema["const"], dict)):
         return _fixed(inner)
-    kinds = part.get("type")
+    kinds = schema.get("type")
     if kinds is None or isinstance(kinds, dict):  # no schema, or the properties of one, of which one is the "type"
         return inner
     if "string" in kinds:
@@ -300,18 +299,18 @@ def bounded(part: Any, most: int, config: Config) -> Any:
     return inner
 
 
-def _fixed(part: JsonSchema) -> JsonSchema:
+def _fixed(schema: JsonSchema) -> JsonSchema:
     """A schema of fixed values: of their type, without bounds, which say nothing more; null is one beside the others.
 
     Generators of clients treat values without a type as any value, and some of them forget a null among the values.
     """
-    values, named = part["enum"] if "enum" in part else [part["const"]], part.get("type")
-    kinds = [named] if isinstance(named, str) else named or dict.fromkeys(_TYPES.get(type(each)) for each in values)
-    kinds = [each for each in kinds if each and each != "null"]
+    values, named = schema["enum"] if "enum" in schema else [schema["const"]], schema.get("type")
+    kinds = [named] if isinstance(named, str) else named or dict.fromkeys(_TYPES.get(type(value)) for value in values)
+    kinds = [kind for kind in kinds if kind and kind != "null"]
     fixed: JsonSchema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
-    if "enum" in part and kinds:
-        fixed["enum"] = [each for each in values if each is not None]
-    rest = {key: value for key, value in part.items() if key not in (*_BOUNDS, *fixed)}
+    if "enum" in schema and kinds:
+        fixed["enum"] = [value for value in values if value is not None]
+    rest = {key: value for key, value in schema.items() if key not in (*_BOUNDS, *fixed)}
     if kinds and None in values and (named is None or "null" in named):
         return rest | {"anyOf": [fixed, {"type": "null"}]}
     return rest | fixed

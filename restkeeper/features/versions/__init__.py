@@ -43,7 +43,7 @@ def install(service: Service) -> Seams:
 
     Raises ConfigError for a collection or revision that does not exist.
     """
-    names = [each.name for each in service.resources]
+    names = [resource.name for resource in service.resources]
     for version in service.served:
         if unknown := sorted(set(version.revisions).difference(names)):
             raise ConfigError(
@@ -52,10 +52,10 @@ def install(service: Service) -> Seams:
         for resource in service.resources:
             require_revision(version, resource)
     gate = Gate(service)
-    for each in service.versions:
-        if service.versions.state(each.name, service.clock.time()) is State.RETIRED:
-            rule = f"{prefix_of(each.name)}/<path:rest>"  # so that the preflight of a page passes, and it reads the 410
-            service.app.add_url_rule(rule, f"retired_{each.name}", gate.refuse_retired, methods=METHODS)
+    for version in service.versions:
+        if service.versions.state(version.name, service.clock.time()) is State.RETIRED:
+            rule = f"{prefix_of(version.name)}/<path:rest>"  # so that a page passes its preflight, and reads the 410
+            service.app.add_url_rule(rule, f"retired_{version.name}", gate.refuse_retired, methods=METHODS)
     problems, about = (VersionRetired, PathRetired), ABOUT if service.versions.deprecations else ""
     hides, amend = partial(is_retired, service), partial(describe, service)
     seams = Seams(
@@ -89,9 +89,9 @@ def require_revision(version: Version, resource: Resource) -> None:
 def describe(service: Service, document: JsonSchema, version: str) -> None:
     """Add the state of the version to its document, if there are others a paragraph about all, and deprecations."""
     versions, now = service.versions, service.clock.time()
-    shown = versions[version].revisions
+    revisions = versions[version].revisions
     about: JsonSchema = {"name": version, "state": str(versions.state(version, now))}
-    about["revisions"] = {each.name: shown.get(each.name, each.revision) for each in service.resources}
+    about["revisions"] = {items.name: revisions.get(items.name, items.revision) for items in service.resources}
     if deprecation := versions.deprecation_of(version):
         about |= deprecation.about
     if versions[version].successor:
@@ -99,7 +99,7 @@ def describe(service: Service, document: JsonSchema, version: str) -> None:
     document["info"]["x-version"] = about
     if len(service.served) > 1:
         states = document["info"]["x-versions"] = {
-            each.name: str(versions.state(each.name, now)) for each in service.served
+            other.name: str(versions.state(other.name, now)) for other in service.served
         }
         listed = ", ".join(f"`{name}` ({state})" for name, state in states.items())
         document["info"]["description"] += (
@@ -114,8 +114,8 @@ class Gate:
     def __init__(self, service: Service) -> None:
         self._versions = service.versions
         self._clock = service.clock
-        self._collections = {each.public_name for each in service.resources}
-        self._ends = {each.name: self._end_of(each.name) for each in service.served}
+        self._collections = {resource.public_name for resource in service.resources}
+        self._ends = {version.name: self._end_of(version.name) for version in service.served}
         self._unversioned_end = min(self._end_of(""), self._end_of(self._versions.unversioned))
 
     def _end_of(self, name: str) -> float:
@@ -132,8 +132,8 @@ class Gate:
                 raise self._refusal(name, path)
         elif path.split("/")[1] in self._collections and self._unversioned_end <= self._clock.time():
             ended = map(self._versions.deprecation_of, ("", self._versions.unversioned))
-            first = min(filter(None, ended), key=lambda each: each.sunset)
-            raise self._retired("the path without a version", first, self._versions.unversioned, path)
+            earliest = min(filter(None, ended), key=lambda deprecation: deprecation.sunset)
+            raise self._retired("the path without a version", earliest, self._versions.unversioned, path)
 
     @needs(PUBLIC)
     def refuse_retired(self, rest: str) -> NoReturn:
@@ -143,8 +143,8 @@ class Gate:
     def _refusal(self, name: str, path: str) -> Problem:
         if deprecation := self._versions.deprecation_of(name) if name in self._versions else None:
             return self._retired(f"version {name}", deprecation, name, path.removeprefix(prefix_of(name)))
-        known = [each for each, end in self._ends.items() if self._clock.time() < end]
-        return NotFound(f"there is no version {shortened(name)!r}; there are: {', '.join(known) or 'none'}")
+        served = [version for version, end in self._ends.items() if self._clock.time() < end]
+        return NotFound(f"there is no version {shortened(name)!r}; there are: {', '.join(served) or 'none'}")
 
     def _retired(self, what: str, deprecation: Deprecation, version: str, rest: str) -> VersionRetired:
         """The refusal of a path, whose part after the version is `rest`."""

@@ -66,19 +66,21 @@ class Deprecations:
         self._app = app
         self._versions = service.versions
         self._clock = service.clock
-        self._collections = {each.name: each.singular for each in service.resources}
-        self._names = {each.public_name: each.name for each in service.resources}
+        self._collections = {resource.name: resource.singular for resource in service.resources}
+        self._names = {resource.public_name: resource.name for resource in service.resources}
         declared = service.versions.deprecations
-        self._by_version = {each.version: [one for one in declared if one.version == each.version] for each in declared}
-        self._routes = {each.path: Map([Rule(each.path)]).bind("") for each in declared if each.path}
+        versions = {deprecation.version for deprecation in declared}
+        self._by_version = {name: [one for one in declared if one.version == name] for name in versions}
+        self._routes = {one.path: Map([Rule(one.path)]).bind("") for one in declared if one.path}
 
     def refuse_retired(self, request: Request) -> None:
         """Raises PathRetired for a path or method whose sunset is over."""
         if not (target := self._target(request)):
             return
-        for each in self._by_version.get(target.version, ()):
-            if each.path and self._is_at(each, request, target) and each.is_over(self._clock.time()):
-                raise PathRetired(f"{each.part} {each.retired}", sunset=str(each.sunset))
+        for deprecation in self._by_version.get(target.version, ()):
+            is_at = deprecation.path and self._is_at(deprecation, request, target)
+            if is_at and deprecation.is_over(self._clock.time()):
+                raise PathRetired(f"{deprecation.part} {deprecation.retired}", sunset=str(deprecation.sunset))
 
     def mark(self, request: Request, response: Response) -> None:
         """Add the headers to a response that is concerned, and note the use for the log and the metrics."""
@@ -87,15 +89,15 @@ class Deprecations:
         declared = self._by_version.get(target.version, [])
         if not request.path.startswith("/api/"):
             declared = [*self._by_version.get("", ()), *declared]
-        if not (concerned := [each for each in declared if self._is_concerned(each, request, response, target)]):
+        if not (concerned := [one for one in declared if self._is_concerned(one, request, response, target)]):
             return
         headers = response.headers
-        headers["Deprecation"] = f"@{seconds_of(min(each.since for each in concerned))}"
-        headers["Sunset"] = http_date(min(each.sunset for each in concerned))
-        for each in self._links(concerned, target):
+        headers["Deprecation"] = f"@{seconds_of(min(deprecation.since for deprecation in concerned))}"
+        headers["Sunset"] = http_date(min(deprecation.sunset for deprecation in concerned))
+        for value in self._links(concerned, target):
             link = headers.get("Link", "")
-            longer = f"{link}, {each}" if link else each
-            if each not in link and len(longer) <= LINK_BYTES:  # else there is no room for it
+            longer = f"{link}, {value}" if link else value
+            if value not in link and len(longer) <= LINK_BYTES:  # else there is no room for it
                 headers["Link"] = longer
         if response.status_code not in _UNREAD and request.method != "OPTIONS" and request.url_rule:
             request.environ[DEPRECATED] = concerned
@@ -110,29 +112,30 @@ class Deprecations:
             return Target(name, rest, route) if name in self._versions else None
         return Target(self._versions.unversioned, path, rule) if path.split("/")[1] in self._names else None
 
-    def _is_concerned(self, each: Deprecation, request: Request, response: Response, target: Target) -> bool:
+    def _is_concerned(self, deprecation: Deprecation, request: Request, response: Response, target: Target) -> bool:
         """Whether a response is of a deprecated path or version, or has a deprecated field or used it.
 
         Without a selection of fields, all with items or events have it.
         """
-        if each.path:
-            return self._is_at(each, request, target)
-        if not each.field:
+        if deprecation.path:
+            return self._is_at(deprecation, request, target)
+        if not deprecation.field:
             return True
-        if response.status_code not in (200, 201) or request.method == "OPTIONS" or each.is_over(self._clock.time()):
+        has_items = response.status_code in (200, 201) and request.method != "OPTIONS"
+        if not has_items or deprecation.is_over(self._clock.time()):
             return False
         if target.route == FEED:
-            wanted, types = _listed(request, "collection"), _listed(request, "type")
+            collections, types = _listed(request, "collection"), _listed(request, "type")
             kinds = {type.partition(".")[0] for type in types}
-            is_wanted = not wanted or each.collection in wanted
-            is_wanted = is_wanted and (not kinds or not kinds.isdisjoint({"*", self._collections[each.collection]}))
-            return is_wanted and response.headers.get("Content-Length") != "2"  # of an empty page
-        if each.collection not in (shown_in(request) or (self._names.get(target.rest.split("/")[1]),)):
+            is_listed = not collections or deprecation.collection in collections
+            has_kind = not kinds or not kinds.isdisjoint({"*", self._collections[deprecation.collection]})
+            return is_listed and has_kind and response.headers.get("Content-Length") != "2"  # of an empty page
+        if deprecation.collection not in (shown_in(request) or (self._names.get(target.rest.split("/")[1]),)):
             return False
         named = {name.removeprefix("-") for name in _listed(request, "sort", "fields")}
         named |= {name.partition("[")[0] for name in request.args if name not in RESERVED}
-        named = {part for name in named for part in name.split(".")}  # on a path, also to another collection
-        return "fields" not in request.args or "embed" in request.args or each.member in named
+        named = {segment for name in named for segment in name.split(".")}  # on a path, also to another collection
+        return "fields" not in request.args or "embed" in request.args or deprecation.member in named
 
     def _is_at(self, deprecation: Deprecation, request: Request, target: Target) -> bool:
         """Whether a request is to a deprecated path. A path that is gone from the code has no route."""
@@ -145,7 +148,7 @@ class Deprecations:
 
     def _links(self, concerned: Iterable[Deprecation], target: Target) -> Iterator[str]:
         """The pages about the deprecations, and the same path in the version that follows (RFC 5829)."""
-        for link in dict.fromkeys(each.link for each in concerned if each.link):
+        for link in dict.fromkeys(deprecation.link for deprecation in concerned if deprecation.link):
             yield f'<{link}>; rel="deprecation"; type="text/html"'
         if not (declared := self._versions[target.version].successor):
             return
@@ -161,7 +164,7 @@ class Deprecations:
 
 def _listed(request: Request, *parameters: str) -> set[str]:
     """The values of parameters of a query that are separated by commas."""
-    return {each for name in parameters for text in request.args.getlist(name) for each in text.split(",")}
+    return {value for name in parameters for text in request.args.getlist(name) for value in text.split(",")}
 
 
 def require_known(app: Application, service: Service) -> None:
@@ -169,70 +172,72 @@ def require_known(app: Application, service: Service) -> None:
 
     What does not exist can be declared after its sunset: requests that use it are told of that.
     """
-    now, served = service.clock.time(), {each.name for each in service.served}
+    now, served = service.clock.time(), {version.name for version in service.served}
     routes = {(rule.rule, method) for rule in app.url_map.iter_rules() for method in rule.methods or ()}
-    for each in service.versions.deprecations:
-        if each.version not in served:
+    for deprecation in service.versions.deprecations:
+        if deprecation.version not in served:
             continue
-        stored = service.stored.values() if each.field else ()
-        shown = {one.name: before_sunsets(service.versions, one, each.version) for one in stored}
-        fault = "" if each.is_over(now) else _missing(each, shown, routes)
-        if not fault and (one := shown.get(each.collection)) and (field := fields_of(one.schema()).get(each.member)):
+        stored = service.stored.values() if deprecation.field else ()
+        views = {one.name: before_sunsets(service.versions, one, deprecation.version) for one in stored}
+        fault = "" if deprecation.is_over(now) else _missing(deprecation, views, routes)
+        one = None if fault else views.get(deprecation.collection)
+        if one and (field := fields_of(one.schema()).get(deprecation.member)):
             unique = set(map(one.name_of, service.stored[one.name].resource.unique))
             if field.required and not field.dump_only:
                 fault = "the field is required: give it a load_default, as it will not be sent any more"
-            elif default_of(field) is not None and each.member in unique:
+            elif default_of(field) is not None and deprecation.member in unique:
                 fault = "the field is unique and has a default: make that null, as all new items will have it"
         if fault:
-            raise ConfigError(f"versions: Deprecation of {each.name}: {fault}")
+            raise ConfigError(f"versions: Deprecation of {deprecation.name}: {fault}")
 
 
-def _missing(each: Deprecation, shown: Mapping[str, View], routes: Iterable[tuple[str, str]]) -> str:
+def _missing(deprecation: Deprecation, views: Mapping[str, View], routes: Iterable[tuple[str, str]]) -> str:
     """Why a declaration names nothing that there is, with what there is; empty if it does."""
-    if each.path:
-        prefix = prefix_of(each.version)
+    if deprecation.path:
+        prefix = prefix_of(deprecation.version)
         here = {(rule.removeprefix(prefix), method) for rule, method in routes if rule.startswith(f"{prefix}/")}
-        if each.path not in (paths := sorted({path for path, _ in here})):
-            return f"there is no path {each.path!r}; there are: {', '.join(paths)}"
-        methods = sorted(method for path, method in here if path == each.path)
-        if each.method not in ("", *methods):
-            return f"the path has no method {each.method!r}; there are: {', '.join(methods)}"
-    if each.field:
-        if not (one := shown.get(each.collection)):
-            return f"there is no collection {each.collection!r}; there are: {', '.join(shown)}"
-        known = [name for name in one.names if name not in READ_ONLY]
-        if each.member not in known:
-            return f"there is no field {each.member!r} that can go; there are: {', '.join(known) or 'none'}"
+        if deprecation.path not in (paths := sorted({path for path, _ in here})):
+            return f"there is no path {deprecation.path!r}; there are: {', '.join(paths)}"
+        methods = sorted(method for path, method in here if path == deprecation.path)
+        if deprecation.method not in ("", *methods):
+            return f"the path has no method {deprecation.method!r}; there are: {', '.join(methods)}"
+    if deprecation.field:
+        if not (one := views.get(deprecation.collection)):
+            return f"there is no collection {deprecation.collection!r}; there are: {', '.join(views)}"
+        names = [name for name in one.names if name not in READ_ONLY]
+        if deprecation.member not in names:
+            return f"there is no field {deprecation.member!r} that can go; there are: {', '.join(names) or 'none'}"
     return ""
 
 
 def is_retired(service: Service, version: str, path: str, method: str) -> bool:
     """Whether an operation of a version's document is gone."""
-    now, collections = service.clock.time(), _unversioned(service, version)
-    over = [each for each in service.versions.deprecations if each.is_over(now)]
-    return any(_is_of(each, version, path, method, collections) for each in over)
+    now, is_unversioned = service.clock.time(), version == service.versions.unversioned
+    collections = {resource.name for resource in service.resources if is_unversioned}
+    over = [deprecation for deprecation in service.versions.deprecations if deprecation.is_over(now)]
+    return any(_is_of(deprecation, version, path, method, collections) for deprecation in over)
 
 
 def mark_document(service: Service, document: JsonSchema, version: str) -> None:
     """Mark in a version's document what is deprecated."""
-    kinds = {each.name: each.kind for each in service.resources}
+    kinds = {resource.name: resource.kind for resource in service.resources}
     prefix, servers = prefix_of(version), document["servers"]
-    for each in service.versions.deprecations:
-        if each.version == version and each.collection in kinds:
-            _mark_field(document, each, kinds[each.collection])  # after its sunset, no form has it
+    for deprecation in service.versions.deprecations:
+        if deprecation.version == version and deprecation.collection in kinds:
+            _mark_field(document, deprecation, kinds[deprecation.collection])  # after its sunset, no form has it
         for path, item in document["paths"].items():
             path = prefix + path if item.get("servers", servers)[0]["url"].endswith(prefix) else path
-            for method, part in item.items():
-                if isinstance(part, dict) and _is_of(each, version, path, method, set()):
-                    _mark(part, each)
-        for server in servers[1:] if not each.version else ():  # the unversioned paths
-            server |= {"x-deprecated": True, **_marks(each)}
+            for method, operation in item.items():
+                if isinstance(operation, dict) and _is_of(deprecation, version, path, method, set()):
+                    _mark(operation, deprecation)
+        for server in servers[1:] if not deprecation.version else ():  # the unversioned paths
+            server |= {"x-deprecated": True, **_marks(deprecation)}
 
 
-def _mark(part: JsonSchema, deprecation: Deprecation) -> None:
+def _mark(target: JsonSchema, deprecation: Deprecation) -> None:
     """Mark a part; of several deprecations, that with the earliest sunset is there."""
-    if str(deprecation.sunset) < part.get("x-sunset", "9999"):
-        part |= {"deprecated": True, **_marks(deprecation)}
+    if str(deprecation.sunset) < target.get("x-sunset", "9999"):
+        target |= {"deprecated": True, **_marks(deprecation)}
 
 
 def _marks(deprecation: Deprecation) -> JsonSchema:
@@ -240,30 +245,25 @@ def _marks(deprecation: Deprecation) -> JsonSchema:
     return {names[name]: text for name, text in deprecation.about.items()}
 
 
-def _mark_field(document: JsonSchema, each: Deprecation, kind: str) -> None:
+def _mark_field(document: JsonSchema, deprecation: Deprecation, kind: str) -> None:
     """Mark a field in the schemas of items, and in filters."""
     schemas = document["components"]["schemas"]
     for end in ("", "Input", "Patch"):
-        if part := schemas.get(f"{kind}{end}", {}).get("properties", {}).get(each.member):
-            _mark(part, each)
-    filters = re.compile(rf"{re.escape(each.member)}([.\[]|$)")  # parameters of the list; others are references
+        if schema := schemas.get(f"{kind}{end}", {}).get("properties", {}).get(deprecation.member):
+            _mark(schema, deprecation)
+    filters = re.compile(rf"{re.escape(deprecation.member)}([.\[]|$)")  # parameters of the list; others are references
     for operation in (item["get"] for item in document["paths"].values() if "get" in item):
-        is_list = operation["operationId"].startswith("list_") and each.collection in operation["tags"]
-        for part in operation["parameters"] if is_list else ():
-            if filters.match(part.get("name", "")):
-                _mark(part, each)
+        is_list = operation["operationId"].startswith("list_") and deprecation.collection in operation["tags"]
+        for parameter in operation["parameters"] if is_list else ():
+            if filters.match(parameter.get("name", "")):
+                _mark(parameter, deprecation)
 
 
-def _unversioned(service: Service, version: str) -> set[str]:
-    """The collections that are also at paths without a version, if these are of this one."""
-    return {each.name for each in service.resources} if version == service.versions.unversioned else set()
-
-
-def _is_of(each: Deprecation, version: str, path: str, method: str, unversioned: set[str]) -> bool:
+def _is_of(deprecation: Deprecation, version: str, path: str, method: str, unversioned: set[str]) -> bool:
     """Whether an operation is of a deprecated path or version, or of the `unversioned` paths, if these are."""
-    if each.field or each.version not in (version, "") or each.method.lower() not in ("", method):
+    if deprecation.field or deprecation.version not in (version, "") or deprecation.method.lower() not in ("", method):
         return False
-    prefix, own = prefix_of(version), _ARGUMENT.sub(r"{\1}", each.path)
+    prefix, template = prefix_of(version), _ARGUMENT.sub(r"{\1}", deprecation.path)
     if path.startswith(f"{prefix}/"):
-        return bool(each.version) and own in ("", path.removeprefix(prefix))
-    return path.split("/")[1] in unversioned and own in ("", path)
+        return bool(deprecation.version) and template in ("", path.removeprefix(prefix))
+    return path.split("/")[1] in unversioned and template in ("", path)

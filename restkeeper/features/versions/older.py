@@ -29,7 +29,8 @@ T = TypeVar("T", Filter, Sort, GroupBy, Aggregate)
 
 def represent(versions: Versions, clock: Clock, views: Views, newest: StoredView, version: str) -> Views:
     """How callers of a version see the items of a collection. Raises ConfigError for one that it cannot have."""
-    ends = [(seconds_of(each.sunset), each.member, each.retired) for each in versions.fields_of(version, newest.name)]
+    deprecated = versions.fields_of(version, newest.name)
+    ends = [(seconds_of(field.sunset), field.member, field.retired) for field in deprecated]
     whole = before_sunsets(versions, newest, version)
     return PartialViews(whole, ends, clock) if ends else whole
 
@@ -57,9 +58,9 @@ def _added_by(steps: Iterable[Step]) -> Members:
     """What a new item of the older revision has in fields that are added with a default, by their newest names."""
     added: dict[str, exactjson.Buffer] = {}
     for step in steps:
-        former = [added.pop(name, None) for name in step.before]
-        if isinstance(step, Rename) and former[0] is not None:
-            added[step.after[0]] = former[0]
+        defaults = [added.pop(name, None) for name in step.before]
+        if isinstance(step, Rename) and defaults[0] is not None:
+            added[step.after[0]] = defaults[0]
         added |= step.texts if isinstance(step, Add) else {}
     return added
 
@@ -85,7 +86,7 @@ class OlderView(View):
         for step in self._chain.steps:
             is_converted = isinstance(step, Convert) or not self._converted.isdisjoint(step.before)
             self._converted = self._converted.difference(step.before).union(step.after if is_converted else ())
-            origins = tuple(each for name in step.before for each in self._origins.pop(name, ()))
+            origins = tuple(origin for name in step.before for origin in self._origins.pop(name, ()))
             self._origins |= {name: origins for name in step.after if origins}
             for name in [name for name, newer in self._same.items() if newer in step.before]:
                 if isinstance(step, Rename):
@@ -97,9 +98,9 @@ class OlderView(View):
         if (owner := older.revision.owner) and owner not in self.names_of(newest.revision.owner):
             raise ValueError(f"{self.name}: {owner} is an Owner there, which is gone: end this version first")
         for name, field in older.revision.guarded.items():  # writes are checked by the newest fields
-            if found := [] if name in self._same else _rules_of(field):
+            if rules := [] if name in self._same else _rules_of(field):
                 why = "is not checked for a field that is gone or converted: leave it out in the step"
-                raise ValueError(f"{self.name}: {name}: {found[0]} {why}")
+                raise ValueError(f"{self.name}: {name}: {rules[0]} {why}")
         for name, text in _added_by(self._chain.steps).items():
             if not isinstance(status := newest.revision.definitions.get(name), Status):
                 continue
@@ -107,18 +108,18 @@ class OlderView(View):
             if not is_default and (state in status.lifecycle.scopes or state in status.lifecycle.by_actions):
                 why = f"not every caller can set {state!r}, which new items of this version would have"
                 raise ValueError(f"{self.name}: {name}: {why}: Add another default")
-        known = older.queryable.fields
-        same = {name: each for name, each in known.items() if root_of(name) in self._same}
-        roots = {root_of(name) for name in known}
+        declared = older.queryable.fields
+        same = {name: field for name, field in declared.items() if root_of(name) in self._same}
+        roots = {root_of(name) for name in declared}
         unusable = {name: why for name, why in refused.items() if name in roots}
         self.queryable = Queryable(same, self.names, unusable, older.queryable.is_searched)
         owner = self.name_of(newest.owner_field)
         self.owner_field = owner if owner in same and same[owner].is_owner else ""
-        own = {*self.names}
-        private = [(name, scope) for field, scope in newest.private for name in own.intersection(self.names_of(field))]
+        names = {*self.names}
+        private = [(name, scope) for field, scope in newest.private for name in names & {*self.names_of(field)}]
         self.private = {*older.revision.private.items(), *private}
-        self.guarded = {(known, scope) for field, scope in newest.guarded for known in self.names_of(field)}
-        self._of_owner = own.intersection(self.names_of(newest.revision.owner))
+        self.guarded = {(name, scope) for field, scope in newest.guarded for name in self.names_of(field)}
+        self._of_owner = names.intersection(self.names_of(newest.revision.owner))
 
     @property
     def changed_at(self) -> str:  # type: ignore[override]
@@ -133,7 +134,7 @@ class OlderView(View):
         return query._replace(filters=self._renamed(query.filters), sort=self._renamed(query.sort), groups=groups)
 
     def _renamed(self, parts: tuple[T, ...]) -> tuple[T, ...]:
-        return tuple(each._replace(field=self._stored(each.field)) for each in parts)
+        return tuple(term._replace(field=self._stored(term.field)) for term in parts)
 
     def _stored(self, field: str) -> str:
         root = root_of(field)
@@ -146,26 +147,26 @@ class OlderView(View):
         return field in self._converted
 
     def new_record(self, sent: JsonObject, *, id: str, **options: Any) -> Record:
-        made = self._older.new_record(sent, id=id, **options)
+        record = self._older.new_record(sent, id=id, **options)
         is_beside = sent.keys().isdisjoint(self.names_of(self._newest.revision.owner))
         return self._to_newest(
-            made, lambda own: self._newest.new_record(self._sent(own), id=made.id, **options), is_beside=is_beside
+            record, lambda item: self._newest.new_record(self._sent(item), id=record.id, **options), is_beside=is_beside
         )
 
     def restore(self, sent: JsonObject, *, id: str, owner: str | None = None, **options: Any) -> Record:
-        made = self._older.restore(sent, id=id, owner=owner, **options)
-        members = exactjson.cut(made.body)
+        record = self._older.restore(sent, id=id, owner=owner, **options)
+        members = exactjson.cut(record.body)
         of_server = {name: exactjson.decoded(members[name]) for name in self._older.revision.of_server}
         return self._to_newest(
-            made,
-            lambda own: self._newest.restore(own | of_server, id=id, owner=owner, **options),
+            record,
+            lambda item: self._newest.restore(item | of_server, id=id, owner=owner, **options),
             is_beside=owner is not None,
         )
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        if kept := self._of_owner - sent.keys():
+        if hidden := self._of_owner - sent.keys():
             members = exactjson.cut(self.body(record))
-            sent = {name: exactjson.decoded(members[name]) for name in kept} | sent
+            sent = {name: exactjson.decoded(members[name]) for name in hidden} | sent
         return self._changed(record, partial(self._older.replace, sent=sent), now, limits)
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
@@ -179,16 +180,16 @@ class OlderView(View):
             return record
         current = self._newest.present(record)
 
-        def store(own: JsonObject) -> Record:
-            made = self._newest.replace(current, self._sent(own), now=now, limits=limits)
-            if made is current:  # only what older versions show has changed
-                return self._newest.touched(made, now=after.updated_at)
-            return made
+        def store(item: JsonObject) -> Record:
+            stored = self._newest.replace(current, self._sent(item), now=now, limits=limits)
+            if stored is current:  # only what older versions show has changed
+                return self._newest.touched(stored, now=after.updated_at)
+            return stored
 
         changed = self._to_newest(
             after,
             store,
-            shown=exactjson.cut(before.body),
+            before=exactjson.cut(before.body),
             current=exactjson.cut(current.body),
             removed=current.removed,
         )
@@ -196,67 +197,61 @@ class OlderView(View):
             limits.require(changed.removed)
         return changed
 
-    def _sent(self, own: JsonObject) -> JsonObject:
+    def _sent(self, item: JsonObject) -> JsonObject:
         """What callers can send of an item of the newest revision."""
-        return {name: value for name, value in own.items() if name not in self._newest.revision.read_only}
+        return {name: value for name, value in item.items() if name not in self._newest.revision.read_only}
 
     def _to_newest(
         self,
-        made: Record,
+        older: Record,
         store: Callable[[JsonObject], Record],
         *,
-        shown: Members | None = None,
+        before: Members | None = None,
         current: Members | None = None,
         removed: bytes | None = None,
         is_beside: bool = False,
     ) -> Record:
         """What `store` returns for the newest revision of an item of the older one.
 
-        Before, callers saw it as `shown`, with what is `removed` beside it, and it was stored as `current` if that is
-        of a later revision. If the owner of a new one `is_beside` it, that is no matter of the steps. Raises
+        Callers saw its members `before` the change, with what is `removed` beside it; it was stored as `current`, if
+        that is of a later revision. If the owner of a new one `is_beside` it, that is no matter of the steps. Raises
         ValidationFailed, also for new values that would be read back as other ones.
         """
         of_server, beside = self._older.revision.of_server, self._newest.revision.owner if is_beside else ""
-        own = {name: text for name, text in exactjson.cut(made.body).items() if name not in of_server}
+        item = {name: text for name, text in exactjson.cut(older.body).items() if name not in of_server}
         try:
-            members, removed = self._chain.up(own, removed, current)
+            members, removed = self._chain.up(item, removed, current)
             record = store({name: exactjson.decoded(text) for name, text in members.items() if name != beside})
         except Untranslatable as error:
             require_none([fault([name], error.reason) for name in self._chain.origins(error.step)])
             raise
         except ValidationFailed as error:
-            require_none([self.known_fault(each) for each in error.members["errors"]])
+            require_none([self.known_fault(entry) for entry in error.members["errors"]])
             raise
         except IllegalTransition as error:
-            known = self.name_of(error.field)
-            if known not in self._same:  # callers know other states
-                raise IllegalTransition(f"{known} cannot change so", field=known) from None
-            detail = f"{known}{error.detail.removeprefix(error.field)}"
-            raise IllegalTransition(detail, field=known, **error.members) from None
-        kept = self._chain.down(exactjson.cut(record.body), removed)
-        sent = own.keys() - self._same - {*self._older.revision.read_only, *self.names_of(beside)}
-        changed = {name for name in sent if not (shown and shown[name] == own[name])}
+            older_name = self.name_of(error.field)
+            if older_name not in self._same:  # callers know other states
+                raise IllegalTransition(f"{older_name} cannot change so", field=older_name) from None
+            detail = f"{older_name}{error.detail.removeprefix(error.field)}"
+            raise IllegalTransition(detail, field=older_name, **error.members) from None
+        read_back = self._chain.down(exactjson.cut(record.body), removed)
+        sent = item.keys() - self._same - {*self._older.revision.read_only, *self.names_of(beside)}
+        changed = [name for name in item if name in sent and not (before and before[name] == item[name])]
+        wrong = [name for name in changed if exactjson.decoded(read_back[name]) != exactjson.decoded(item[name])]
         require_none(
-            [
-                fault([name], f"would be stored as {bytes(kept[name]).decode()}: send that")
-                for name in own
-                if name in changed and exactjson.decoded(kept[name]) != exactjson.decoded(own[name])
-            ]
+            [fault([name], f"would be stored as {bytes(read_back[name]).decode()}: send that") for name in wrong]
         )
         return record._replace(removed=removed)
 
-    def known_fault(self, found: JsonObject) -> JsonObject:
+    def known_fault(self, fault: JsonObject) -> JsonObject:
         """With the name that callers know, and without a path into what they do not."""
-        name, slash, rest = found["pointer"].removeprefix("#/").partition("/")
+        name, slash, rest = fault["pointer"].removeprefix("#/").partition("/")
         if name not in self._origins:
-            return found | {"pointer": "#"}
-        known = self.name_of(name)
-        inner = slash + rest if known in self._same else ""
-        return found | {"pointer": exactjson.pointer([known]) + inner}
+            return fault | {"pointer": "#"}
+        older_name = self.name_of(name)
+        inner = slash + rest if older_name in self._same else ""
+        return fault | {"pointer": exactjson.pointer([older_name]) + inner}
 
     def body(self, record: Record) -> bytes:
-        members = exactjson.cut(self._newest.present(record).body)
-        return self._shown(self._chain.down(members, record.removed))
-
-    def _shown(self, item: Members) -> bytes:
+        item = self._chain.down(exactjson.cut(self._newest.present(record).body), record.removed)
         return exactjson.joined({name: item[name] for name in self.names})

@@ -171,7 +171,7 @@ def _with_operator(name: str, view: View) -> str:
 def _stretch(theirs: Given) -> Iterator[tuple[str, int]]:
     """The offset and the limit. json-server's precedence: a page, or else an end, or else a limit."""
     numbers = {}
-    for name in (each for each in _PAGING if each in theirs):
+    for name in (parameter for parameter in _PAGING if parameter in theirs):
         try:
             numbers[name] = _WHOLE(theirs[name])
         except ValueError:
@@ -253,36 +253,36 @@ def _embed(theirs: Given) -> Iterator[tuple[str, str]]:
         yield "embed", name
 
 
-def _filters(filters: JsonObject, known: View, path: str = "", depth: int = MOST_NESTED) -> Iterator[Filter]:
+def _filters(filters: JsonObject, view: View, path: str = "", depth: int = MOST_NESTED) -> Iterator[Filter]:
     """A list of values matches items with any of them, an empty one none; an object has what is inside a field."""
     if not depth:
         raise _fault("filter", f"has more than {MOST_NESTED} objects inside each other")
     for name, value in filters.items():
         if isinstance(value, dict):
-            yield from _filters(value, known, f"{path}{name}.", depth - 1)
+            yield from _filters(value, view, f"{path}{name}.", depth - 1)
             continue
         is_operator = path and name in _OPERATORS
-        field = f"{path[:-1]}[{_OPERATORS[name]}]" if is_operator else _with_operator(f"{path}{name}", known)
-        if not path and (name in known.queryable.reserved or known.queryable.ignores(name)) and name != "q":
+        field = f"{path[:-1]}[{_OPERATORS[name]}]" if is_operator else _with_operator(f"{path}{name}", view)
+        if not path and (name in view.queryable.reserved or view.queryable.ignores(name)) and name != "q":
             field = f"{name}[eq]"  # of a field that is called limit, and not that parameter; q is the search there
-        terms = [_term("filter", field, each) for each in (value if isinstance(value, list) else [value])]
+        terms = [_term("filter", field, element) for element in (value if isinstance(value, list) else [value])]
         if len(terms) > 1 and None in value:
-            if "or" not in known.queryable.reserved:
+            if "or" not in view.queryable.reserved:
                 raise _fault("filter", "cannot have null beside others here: this list has a field called or")
-            yield from _conditions([tuple(terms)], known, set())
+            yield from _conditions([tuple(terms)], view, set())
         else:
-            yield from terms or [_nothing(known)]
+            yield from terms or [_nothing(view)]
 
 
 def _clauses(where: Any) -> list[Clause]:
     """What `_where` asks for, as clauses that all hold."""
     try:
-        found = clauses_of("and", [*_parts(where)], lambda name, text, *, negated: [(name, text)])
+        clauses = clauses_of("and", [*_parts(where)], lambda name, text, *, negated: [(name, text)])
     except ValueError as error:
         raise _fault("_where", str(error)) from None
-    if sum(map(len, found)) > MAX_FILTERS:
+    if sum(map(len, clauses)) > MAX_FILTERS:
         raise _fault("_where", f"has more than {MAX_FILTERS} conditions")
-    return found
+    return clauses
 
 
 def _parts(where: Any, path: str = "", depth: int = MOST_NESTED) -> Iterator[tuple[str, Any]]:
@@ -291,13 +291,13 @@ def _parts(where: Any, path: str = "", depth: int = MOST_NESTED) -> Iterator[tup
         raise _fault("_where", f"must be an object of conditions, with at most {MOST_NESTED} inside each other")
     for name, value in where.items():
         if name in ("and", "or") and isinstance(value, list):
-            yield name, [("and", [*_parts(each, path, depth - 1)]) for each in value]
+            yield name, [("and", [*_parts(condition, path, depth - 1)]) for condition in value]
         elif isinstance(value, dict):
             yield from _parts(value, f"{path}{name}.", depth - 1)
         else:
             field, op = (path[:-1], name) if path and name in _OPERATORS else (f"{path}{name}", "eq")
             values = value if name == "in" and isinstance(value, list) else [value]
-            yield "or", [_term("_where", f"{field}[{_OPERATORS[op]}]", each) for each in values]
+            yield "or", [_term("_where", f"{field}[{_OPERATORS[op]}]", element) for element in values]
 
 
 def _term(parameter: str, name: str, value: Any) -> Filter:
@@ -310,7 +310,7 @@ def _term(parameter: str, name: str, value: Any) -> Filter:
     return name, value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _conditions(clauses: Iterable[Clause], known: View, used: set[str]) -> Iterator[Filter]:
+def _conditions(clauses: Iterable[Clause], view: View, used: set[str]) -> Iterator[Filter]:
     """Parameters that all hold. One that is given again would mean either value: so it is an alternative to itself."""
     for clause in clauses:
         if len(clause) == 1 and clause[0][0] not in used and clause[0][0].replace("[eq]", "") not in used:
@@ -321,7 +321,7 @@ def _conditions(clauses: Iterable[Clause], known: View, used: set[str]) -> Itera
             texts = [f'{name}="{value}"' for name, value in escaped]
             yield "or", f"({','.join(texts)})"
         else:
-            yield _nothing(known)
+            yield _nothing(view)
 
 
 def _json(theirs: Given, name: str) -> Any:

@@ -43,7 +43,7 @@ def read_readiness() -> Response:
     store = (service := service_of(current_app)).store
     try:
         store.check()
-        differing, unserved = [each.detail for each in store.differing()], [*service.warnings()]
+        differing, unserved = [revision.detail for revision in store.differing()], [*service.warnings()]
     except StoreUnavailable as error:
         raise Unavailable(f"store: {error.detail}") from (error if error.__cause__ else None)
     body = {"status": "ok", "store": "ok"} | ({"differing": differing} if differing else {})

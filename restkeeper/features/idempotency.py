@@ -47,7 +47,7 @@ _PATTERN = r'^([!#-~]([ -~]*[!-~])?|"([ !#-\[\]-~]|\\["\\])+")$'  # both of them
 def install(service: Service) -> Seams:
     """Execute each POST with a key only once."""
     config, now = service.config, service.clock.time
-    revisions = [(each.name, revision) for each in service.resources for revision in each.revisions.values()]
+    revisions = [(items.name, revision) for items in service.resources for revision in items.revisions.values()]
     private = {f"{name}.{field}": scope for name, one in revisions for field, scope in one.private.items()}
     policy = Idempotency(config.idempotency_ttl, config.idempotency == "required", private, now)
     return Seams(once=policy.record, ahead=(response_key,), describe=tuple(_contributions(config)))
@@ -183,10 +183,10 @@ class _Keyed(Once):
     oldest: float
 
     def find(self, call: Call, store: Store) -> Reply | None:
-        found = call.take_or_read(store, self.id)
-        if not isinstance(found, StoredResponse) or found.stored_at < self.oldest:
+        response = call.take_or_read(store, self.id)
+        if not isinstance(response, StoredResponse) or response.stored_at < self.oldest:
             return None
-        head, _, body = found.body.partition(b"\n")
+        head, _, body = response.body.partition(b"\n")
         fingerprint, status, headers, *coding = orjson.loads(head)
         if fingerprint != self.fingerprint:
             raise IdempotencyKeyReused(

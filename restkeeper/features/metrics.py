@@ -99,14 +99,14 @@ class Metrics:
         """Count one response, and the uses of what is deprecated."""
         route = served.url_rule.rule if served.url_rule else "(none)"
         method, status = served.method, response.status_code
-        if (known := self._known.get((method, route, status))) is None:
+        if (histogram := self._known.get((method, route, status))) is None:
             name = method if method in _METHODS else "other"  # clients must not create time series
-            known = self._seconds.labels(name, route, status)
+            histogram = self._seconds.labels(name, route, status)
             if name == method:
-                self._known[method, route, status] = known
-        known.observe(time.perf_counter() - served.environ[BEGAN])
-        for each in served.environ.get(DEPRECATED, ()):  # a part that is empty is all of a version
-            self._deprecated.labels(each.version or "unversioned", each.part).inc()
+                self._known[method, route, status] = histogram
+        histogram.observe(time.perf_counter() - served.environ[BEGAN])
+        for deprecation in served.environ.get(DEPRECATED, ()):  # a part that is empty is all of a version
+            self._deprecated.labels(deprecation.version or "unversioned", deprecation.part).inc()
 
     @needs(OWN)
     @returns(METRICS, MetricsClosed)

@@ -12,10 +12,10 @@ from restkeeper.storage.interface import Record
 
 def install(service: Service) -> Seams:
     """Store the owner of each new item, and restrict other callers as the collection declares."""
-    for each in service.stored.values():
-        if each.resource.ownership is not Ownership.NONE:
-            each.access = _OwnedAccess(each.resource)
-            service.guard.scopes[each.resource.scope(ALL_OWNERS)] = None
+    for view in service.stored.values():
+        if view.resource.ownership is not Ownership.NONE:
+            view.access = _OwnedAccess(view.resource)
+            service.guard.scopes[view.resource.scope(ALL_OWNERS)] = None
     return Seams()
 
 

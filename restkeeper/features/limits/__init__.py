@@ -133,7 +133,7 @@ def limit_requests(quotas: Mapping[str, Quota], *, is_limited: Callable[[str | N
     if not quotas:
         return Seams()
     reading, writing = quotas.get("read"), quotas.get("write")
-    policy = ", ".join(each.policy for each in quotas.values())
+    policy = ", ".join(quota.policy for quota in quotas.values())
 
     def count(request: Request, keys: tuple[str, ...]) -> Use | None:
         quota = reading if request.method in SAFE_METHODS else writing

@@ -26,7 +26,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import inf
 from mmap import mmap
-from typing import Any
+from typing import Any, cast
 
 from flask import Flask, request
 from flask_limiter import Limiter
@@ -92,13 +92,13 @@ class CounterTable:
         many.
         """
         words, times = self.words, self.times
-        first, second = _digest(self._key, key)
-        home = first % self._homes * _SLOT_WORDS
+        high, low = _digest(self._key, key)
+        home = high % self._homes * _SLOT_WORDS
         best, least = home, (inf, inf)
         for slot in range(home, home + PROBES * _SLOT_WORDS, _SLOT_WORDS):
             expiry = times[slot + _EXPIRY]
             is_live = expiry > now
-            if is_live and words[slot] == first and words[slot + 1] == second:
+            if is_live and words[slot] == high and words[slot + 1] == low:
                 return slot, True
             if (rank := (words[slot + _COUNT], expiry) if is_live else (-1, 0)) < least:
                 best, least = slot, rank
@@ -116,8 +116,7 @@ class CounterTable:
 @lru_cache(maxsize=4096)  # a window has many requests of each caller
 def _digest(table_key: bytes, key: str) -> tuple[int, int]:
     """The two halves of a key's digest."""
-    first, second = struct.unpack("QQ", blake2b(key.encode(), digest_size=16, key=table_key).digest())
-    return first, second
+    return cast(tuple[int, int], struct.unpack("QQ", blake2b(key.encode(), digest_size=16, key=table_key).digest()))
 
 
 class SharedStorage(Storage):
@@ -192,8 +191,8 @@ def open_counters(
 
     With `redis_url` all machines that use that Redis share counters, while it responds.
     """
-    own = _storage(app, "shared://", table=table, now=clock.time)
-    return RedisOrOwn(_storage(app, redis_url, **_REDIS_OPTIONS), own, clock.monotonic) if redis_url else own
+    local = _storage(app, "shared://", table=table, now=clock.time)
+    return RedisOrOwn(_storage(app, redis_url, **_REDIS_OPTIONS), local, clock.monotonic) if redis_url else local
 
 
 def _storage(app: Flask, uri: str, **options: Any) -> Storage:
@@ -209,9 +208,9 @@ def _storage(app: Flask, uri: str, **options: Any) -> Storage:
 class RedisOrOwn:
     """Counters in Redis, and in this server's own storage while Redis does not respond."""
 
-    def __init__(self, redis: Storage, own: Storage, clock: Callable[[], float]) -> None:
+    def __init__(self, redis: Storage, local: Storage, clock: Callable[[], float]) -> None:
         self._redis = redis
-        self._own = own
+        self._own = local
         self._clock = clock
         self._has_failed = False
         self._retry_at = 0.0

@@ -63,7 +63,7 @@ class PageHandlers:
     def types(self) -> dict[str, type[Problem]]:
         """The problem types by name: those of the core and of the open features, when all routes are registered."""
         declared = [kind for view in self._app.view_functions.values() for kind in operation_of(view).problems]
-        return errors.catalogue(*declared, *(kind for each in self._service.contributions for kind in each.problems))
+        return errors.catalogue(*declared, *(kind for part in self._service.contributions for kind in part.problems))
 
     @needs(PUBLIC)
     @takes(*CONDITIONS)
@@ -73,20 +73,20 @@ class PageHandlers:
         service, who = self._service, caller()
         collections, readable = list[dict[str, Any]](), list[str]()
         served = service.writes.get(service.default_version, {})
-        for each in service.resources:
-            collections.append({"name": each.public_name, "url": address_of(f"/{each.public_name}")})
-            if each.name not in served or not who.may(each.scope("read")):
+        for resource in service.resources:
+            collections.append({"name": resource.public_name, "url": address_of(f"/{resource.public_name}")})
+            if resource.name not in served or not who.may(resource.scope("read")):
                 continue
-            view = served[each.name].views.of(who)
+            view = served[resource.name].views.of(who)
             if view.access.owners(who) is None:
-                readable.append(each.name)
-                is_counted = not each.singleton and view.query(Query()) == Query()  # it shows all that there are
+                readable.append(resource.name)
+                is_counted = not resource.singleton and view.query(Query()) == Query()  # it shows all that there are
                 with suppress(RevisionDiffers):  # the others go on
-                    collections[-1] |= {"items": service.store.count(each.name)} if is_counted else {}
+                    collections[-1] |= {"items": service.store.count(resource.name)} if is_counted else {}
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
-        own = {name: path.replace("VERSION", service.default_version) for name, path in LINKS.items()}
-        links = {name: self._app.placed(path) for name, path in own.items()}
-        links = {name: address_of(path) for name, path in links.items() if path in paths}
+        version = service.default_version
+        placed = {name: self._app.placed(path.replace("VERSION", version)) for name, path in LINKS.items()}
+        links = {name: address_of(path) for name, path in placed.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = "https://HOST" if self._app.trusts_any_host else request.host_url.rstrip("/")
         described = service_of(self._app.described())
@@ -100,8 +100,8 @@ class PageHandlers:
         """The meaning of a problem type, and what to do."""
         if (problem := self.types.get(name)) is None:
             raise NotFound(f"there is no problem type {shortened(name)!r}")
-        shown = {"title": problem.title, "status": problem.status, "about": problem.about}
-        return _negotiated("problem.html", shown, start=address_of("/"))
+        value = {"title": problem.title, "status": problem.status, "about": problem.about}
+        return _negotiated("problem.html", value, start=address_of("/"))
 
 
 def _negotiated(template: str, value: dict[str, Any], **more: Any) -> Response:

@@ -39,49 +39,49 @@ def first_calls(
 
     The fields of items are those of the service that describes it, as the caller sees them.
     """
-    known = {each.resource.public_name: each for each in described.writes[service.default_version].values()}
-    by_need = sorted(collections, key=lambda each: not each.get("items"))
-    first = {known[each["name"]].resource.singleton: each for each in reversed(by_need)}
-    references = [field for each in service.resources for field in each.newest.references.values()]
-    kept = {field.to for field in references if field.on_delete == "restrict"}
-    for _, each in sorted(first.items()):
-        items, record = known[each["name"]], None
+    served = {items.resource.public_name: items for items in described.writes[service.default_version].values()}
+    by_need = sorted(collections, key=lambda entry: not entry.get("items"))
+    chosen = {served[entry["name"]].resource.singleton: entry for entry in reversed(by_need)}
+    references = [field for resource in service.resources for field in resource.newest.references.values()]
+    restricting = {field.to for field in references if field.on_delete == "restrict"}
+    for _, collection in sorted(chosen.items()):
+        items, record = served[collection["name"]], None
         with suppress(RevisionDiffers, exactjson.EncodeError):
             if items.name in readable:
                 page = service.store.page(items.name, Query(limit=1, sort=items.resource.order), 1)
                 parts = zip(page.fingerprints, page.bodies, page.removed, strict=True)
-                stored = [Record(items.resource.key(1), 0, _NOW, *part[:2], removed=part[2]) for part in parts]
+                stored = [Record(items.resource.key(1), 0, _NOW, *row[:2], removed=row[2]) for row in parts]
                 if described is not service:
-                    stored = [each._replace(fingerprint=items.stored.fingerprint) for each in stored]
+                    stored = [old._replace(fingerprint=items.stored.fingerprint) for old in stored]
                 record = stored[0] if stored else items.stored.initial
             for method, path, body in _calls_of(items, items.views.of(caller), record):
-                if method in items.resource.methods and not (method == "DELETE" and items.name in kept):
-                    yield method, each["url"] + path, body
+                if method in items.resource.methods and not (method == "DELETE" and items.name in restricting):
+                    yield method, collection["url"] + path, body
 
 
-def _calls_of(items: ServedCollection, shown: View, record: Record | None) -> Iterator[Call]:
+def _calls_of(items: ServedCollection, view: View, record: Record | None) -> Iterator[Call]:
     """The calls below the path of a collection: those of an item, too, if there is one."""
     resource = items.resource
-    found = exactjson.cut(shown.body(record)) if record else {}
-    texts = {name: exactjson.dumps(exactjson.decoded(raw)) for name, raw in found.items() if len(bytes(raw)) <= _MOST}
+    members = exactjson.cut(view.body(record)) if record else {}
+    texts = {name: exactjson.dumps(exactjson.decoded(raw)) for name, raw in members.items() if len(bytes(raw)) <= _MOST}
     # What is not printable, such as a backspace, would be a key in a terminal.
     short = {name: text for name, text in texts.items() if text.decode().isprintable()}
-    taken = {shown.name_of(name) for name in resource.compared if record}  # values that no other item can have
-    known, own = fields_of(shown.schema()), dict[str, Any]()
-    for name, field in known.items():
-        if not (field.dump_only or name in taken or is_guarded(field)) and (name in short or field.required):
-            own[name] = exactjson.decoded(short[name]) if name in short else _sample(field)
-    new = {name: value for name, value in own.items() if known[name].required} or dict([*own.items()][:3]) or _ANY
-    words = [name for name in own if isinstance(own[name], str) and not isinstance(known[name], Refers)]
-    changes = [*({name: f"{own[name]} 2"} for name in words[:_TRIED]), dict([*own.items()][:1]), _ANY]
+    unique = {view.name_of(name) for name in resource.compared if record}  # values that no other item can have
+    declared, item = fields_of(view.schema()), dict[str, Any]()
+    for name, field in declared.items():
+        if not (field.dump_only or name in unique or is_guarded(field)) and (name in short or field.required):
+            item[name] = exactjson.decoded(short[name]) if name in short else _sample(field)
+    new = {name: value for name, value in item.items() if declared[name].required} or dict([*item.items()][:3]) or _ANY
+    words = [name for name in item if isinstance(item[name], str) and not isinstance(declared[name], Refers)]
+    changes = [*({name: f"{item[name]} 2"} for name in words[:_TRIED]), dict([*item.items()][:1]), _ANY]
     path, writes = "" if resource.singleton else f"/{exactjson.decoded(texts.get(resource.schema.id_name, b'0'))}", []
     if not resource.singleton:
-        sort = next(name for name in ("created_at", *own, resource.schema.id_name) if name in shown.queryable.sortable)
+        sort = next(name for name in ("created_at", *item, resource.schema.id_name) if name in view.queryable.sortable)
         yield from (("GET", "", ""), ("GET", f"?sort=-{sort}&limit=3", ""))
-        writes.append(("POST", "", partial(shown.new_record, id=resource.key(1)), [new]))
+        writes.append(("POST", "", partial(view.new_record, id=resource.key(1)), [new]))
     if record:
         yield "GET", path, ""
-        writes += [("PATCH", path, partial(shown.merge, record), changes)] * (len(record.body) <= _LARGE)
+        writes += [("PATCH", path, partial(view.merge, record), changes)] * (len(record.body) <= _LARGE)
     for method, at, change, bodies in writes:
         for body in filter(None, bodies):
             text = exactjson.dumps(body).decode().replace("'", r"\u0027")
@@ -95,10 +95,10 @@ def _calls_of(items: ServedCollection, shown: View, record: Record | None) -> It
 
 def _sample(field: fields.Field[Any]) -> Any:
     """A value that a field accepts; None without any."""
-    choices = [each for check in field.validators for each in getattr(check, "choices", ())]
-    found = [*field.metadata.get("examples", ()), *choices, *exactjson.loads(_SAMPLES)]
-    for each in exactjson.loads(exactjson.dumps(found)) if not isinstance(field, Refers) else ():
+    choices = [choice for check in field.validators for choice in getattr(check, "choices", ())]
+    candidates = [*field.metadata.get("examples", ()), *choices, *exactjson.loads(_SAMPLES)]
+    for value in exactjson.loads(exactjson.dumps(candidates)) if not isinstance(field, Refers) else ():
         with suppress(ValidationError):
-            field.deserialize(each)
-            return each
+            field.deserialize(value)
+            return value
     return None

@@ -33,7 +33,8 @@ from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Stage
-from restkeeper.web.handlers import CollectionHandlers, require_query_used
+from restkeeper.web.derived import routes_of
+from restkeeper.web.handlers import require_query_used
 
 
 def create_app(
@@ -211,7 +212,7 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
         for each in found.values():
             each.relations = relations_of(each, found.values())
     for name, stored in service.stored.items():
-        service.mount(partial(_routes_of, service, name), unversioned=True, path=stored.resource.path)
+        service.mount(partial(routes_of, service.writes, name), unversioned=True, path=stored.resource.path)
     for seams in parts:
         mount_routes(service, seams)
     serve_blueprints(service, blueprints)
@@ -219,12 +220,6 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
     service.lookup.register(app)
     add_commands(app)  # flask keys | import | export | backup | restore | migrate | rename | forget | reap | deliver
     return app
-
-
-def _routes_of(service: Service, name: str, version: str) -> Blueprint:
-    """The routes of a collection in a version: load, store, represent."""
-    found = service.writes[version]
-    return CollectionHandlers(found[name], others=found).blueprint()
 
 
 def stored_collections(resources: Iterable[Resource]) -> list[StoredCollection]:

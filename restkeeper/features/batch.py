@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, quote, unquote
 
 from flask import Blueprint
@@ -35,7 +35,7 @@ from restkeeper.resources.writes import (
 )
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
-from restkeeper.schemas.item import GIVEN
+from restkeeper.schemas.item import CLIENT_IDS
 from restkeeper.schemas.prepared import loaded, worded
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -69,9 +69,9 @@ _OWNER = "([?]owner=[^&]*)?"  # of an item that a PUT creates
 
 def install(service: Service) -> Seams:
     """Serve POST /api/VERSION/batch."""
-    singletons = [quote(each.public_name) for each in service.resources if each.singleton]
-    named = "[^/]+" if any(each.path for each in service.resources) else r"\w+"
-    owned = any(each.ownership is not Ownership.NONE and each.ids in GIVEN for each in service.resources)
+    singletons = [quote(resource.public_name) for resource in service.resources if resource.singleton]
+    named = "[^/]+" if any(resource.path for resource in service.resources) else r"\w+"
+    owned = any(one.ownership is not Ownership.NONE and one.ids in CLIENT_IDS for one in service.resources)
     described = Contribution(
         tags={"batch": "Several requests in one transaction."},
         build=partial(_require_item, _ITEM % (named, _OWNER * owned), singletons),
@@ -83,7 +83,7 @@ def _require_item(pattern: str, singletons: list[str], description: Description)
     """Say in the document which operations are of an item. The paths of singletons have no id; none is deleted."""
     name = description.schema(OperationSchema)["$ref"].rpartition("/")[2]
     of_item = _operation_with(path={"pattern": pattern})
-    of_single = [_operation_with(method={"enum": ["PUT", "PATCH"]}, path={"const": f"/{each}"}) for each in singletons]
+    of_single = [_operation_with(method={"enum": ["PUT", "PATCH"]}, path={"const": f"/{path}"}) for path in singletons]
     description.components.schemas[name] |= {
         "if": _operation_with(method={"enum": ["PUT", "PATCH", "DELETE"]}),
         "then": {"anyOf": [of_item, *of_single]} if of_single else of_item,
@@ -91,7 +91,7 @@ def _require_item(pattern: str, singletons: list[str], description: Description)
 
 
 def _operation_with(**properties: JsonObject) -> JsonObject:
-    return {"type": "object", "properties": {name: {"type": "string", **each} for name, each in properties.items()}}
+    return {"type": "object", "properties": {name: {"type": "string", **schema} for name, schema in properties.items()}}
 
 
 class OperationSchema(Schema):
@@ -118,7 +118,7 @@ class BatchSchema(Schema):
     @validates_schema
     def require_names(self, batch: JsonObject, **_: Any) -> None:
         """Raises ValidationError for a name that two operations have."""
-        names = [each.get("name") for each in batch["operations"]]
+        names = [operation.get("name") for operation in batch["operations"]]
         for number, name in enumerate(names):
             if name and name in names[:number]:
                 raise ValidationError({"operations": {number: {"name": ["is that of an earlier operation"]}}})
@@ -152,7 +152,7 @@ class BatchHandlers:
 
     def __init__(self, service: Service, version: str) -> None:
         self._service = service
-        self._collections = {each.resource.public_name: each for each in service.writes[version].values()}
+        self._collections = {items.resource.public_name: items for items in service.writes[version].values()}
 
     def blueprint(self) -> Blueprint:
         """The route."""
@@ -177,11 +177,10 @@ class BatchHandlers:
     def _run_once(self) -> Reply:
         service, sent = self._service, read_object(JSON, **self._service.config.body_limits)
         call, operations = current_call(), loaded(_BATCH, sent)["operations"]
-        paths = filter(None, (_PATH.match(each["path"]) for each in operations))
+        paths = filter(None, (_PATH.match(operation["path"]) for operation in operations))
         named = (self._collections.get(unquote(path[1])) for path in paths)
-        call.shown_collections = {each.name for each in named if each}
-        reply: Reply = _Batch(service, self._collections, call, operations).run(service.domain.once(sent, _reply))
-        return reply
+        call.shown_collections = {items.name for items in named if items}
+        return cast(Reply, _Batch(service, self._collections, call, operations).run(service.domain.once(sent, _reply)))
 
 
 class _Batch(Execution):
@@ -197,13 +196,13 @@ class _Batch(Execution):
     def do(self, unit: CommandUnit) -> Answer:
         transaction = unit.transaction
         ids: dict[str, str | int] = {}
-        results, left = list[bytes](), self._most
+        results, room = list[bytes](), self._most
         for number, operation in in_turns(enumerate(self._operations), self._clock, transaction.turn_seconds):
             self._number, unit.command = number, None
             try:
                 answer = unit.do(self._command(operation, ids, unit))
                 unit.command = None
-                if (left := left - len(answer.body)) < 0:
+                if (room := room - len(answer.body)) < 0:
                     raise beyond_page("a batch")
                 if name := operation.get("name"):
                     ids[name] = _id_in(answer.body, self._number)
@@ -218,9 +217,9 @@ class _Batch(Execution):
         """As `Execution`, with the number of the operation. A parameter that is wrong is in its path."""
         number = int(command.pointer.split("/")[2]) if command else self._number
         super().placed(problem, command).members["operation"] = number
-        for each in problem.members.get("errors", ()):
-            if name := each.pop("parameter", ""):
-                each |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {each['detail']}"}
+        for entry in problem.members.get("errors", ()):
+            if name := entry.pop("parameter", ""):
+                entry |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {entry['detail']}"}
         return problem
 
     def _command(self, operation: JsonObject, ids: Mapping[str, Any], unit: CommandUnit) -> Command:
@@ -229,14 +228,14 @@ class _Batch(Execution):
         Its faults have a place in the body.
         """
         path, _, query = operation["path"].partition("?")
-        parts = _PATH.fullmatch(_REFERENCE.sub(lambda found: str(ids.get(found[1], found[0])), path))
+        parts = _PATH.fullmatch(_REFERENCE.sub(lambda match: str(ids.get(match[1], match[0])), path))
         of = self._by_name.get(unquote(parts[1])) if parts else None
-        found = self._found(of, operation["method"], parts[2], parts[3]) if of and parts else None
+        target = self._target(of, operation["method"], parts[2], parts[3]) if of and parts else None
         args, at = parse_qs(query, keep_blank_values=True), ["operations", self._number]
-        if parts is None or of is None or found is None or args.keys() - {CONFLICT_QUERY, OWNER_QUERY}:
+        if parts is None or of is None or target is None or args.keys() - {CONFLICT_QUERY, OWNER_QUERY}:
             why = f"{operation['method']} {shortened(operation['path'])}: there is no such operation"
             raise ValidationFailed(why, errors=[fault([*at, "path"], why)])
-        command, scope, relation = found
+        command, scope, relation = target
         if scope not in (PUBLIC, KNOWN) and not self.call.caller.may(scope):
             raise lacking(scope)
         if "if_match" in operation:
@@ -261,7 +260,7 @@ class _Batch(Execution):
             require_none([fault((), NO_BODY)])
         return with_body(self.reader(command.collection), command, sent)
 
-    def _found(
+    def _target(
         self, of: ServedCollection, method: str, id: str | None, name: str | None
     ) -> tuple[Command, str, Relation | None] | None:
         """The command of a path, the scope that it needs, and what a list of an item is; None if there is none."""
@@ -277,15 +276,15 @@ class _Batch(Execution):
             return Command("create", of.name), scope, None
         if method == "POST":
             relation = of.relations_for(self.call.caller).get(name or "")
-            if relation and id and relation.is_plain:
+            if relation and id and relation.has_route:
                 below = relation.to.resource
-                found = Command("create", below.name), below.scope("write"), relation
-                return found if "POST" in below.methods else None
+                target = Command("create", below.name), below.scope("write"), relation
+                return target if "POST" in below.methods else None
             declared = resource.actions.get(name or id or "")
             if declared is None or declared.of_item != bool(name):
                 return None
-            own = resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
-            return Command("act", of.name, (id or "") if name else "", action=declared), own, None
+            needed = resource.scope(declared.scope) if declared.scope in ("read", "write") else declared.scope
+            return Command("act", of.name, (id or "") if name else "", action=declared), needed, None
         if id is None or name:
             return None
         put = "upsert" if of.stored.is_put_creating else "replace"
@@ -322,7 +321,7 @@ def _resolved(value: Any, ids: Mapping[str, Any]) -> Any:
         case str():
             return ids.get(value[1:], value) if value.startswith("$") else value
         case list():
-            return [_resolved(each, ids) for each in value]
+            return [_resolved(element, ids) for element in value]
         case dict():
-            return {name: _resolved(each, ids) for name, each in value.items()}
+            return {name: _resolved(member, ids) for name, member in value.items()}
     return value

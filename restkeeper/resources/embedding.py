@@ -65,8 +65,8 @@ class Relation(NamedTuple):
     beside: str = ""
 
     @property
-    def is_plain(self) -> bool:
-        """Whether there is a list of those that refer to an item: by a field with one value, which is in no other."""
+    def has_route(self) -> bool:
+        """Whether a path lists the items that refer to an item: by a field with one value, inside no other field."""
         if not self.is_back or self.to.resource.singleton:
             return False
         field = self.to.stored.queryable.fields[self.path]

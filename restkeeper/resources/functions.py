@@ -25,7 +25,7 @@ from restkeeper.resources.queries import ListRequest, parse
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
-from restkeeper.schemas.item import GIVEN
+from restkeeper.schemas.item import CLIENT_IDS
 from restkeeper.storage.errors import (
     RecordChanged,
     RecordNotFound,
@@ -146,7 +146,7 @@ class Items:
         """Create an item, of this owner, else of the caller where items have one; return it as it is stored."""
         stored = self._stored(collection)
         name = stored.schema.id_name
-        sent_id = {name: item[name]} if stored.resource.ids in GIVEN and name in item else {}
+        sent_id = {name: item[name]} if stored.resource.ids in CLIENT_IDS and name in item else {}
         members, owner_field = without_server_fields(stored, item) | sent_id, stored.revision.owner
         if owner is None and owner_field not in members:
             owner = stored.access.owner_of_new(self.unit.call.caller)

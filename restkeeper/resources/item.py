@@ -21,7 +21,7 @@ from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.revision import Revision
 from restkeeper.schemas.fields import Status, is_exact
-from restkeeper.schemas.item import GIVEN, INTEGERS, READ_ONLY, IntegerId, ServerFieldsSchema, absent_in
+from restkeeper.schemas.item import CLIENT_IDS, INTEGERS, READ_ONLY, IntegerId, ServerFieldsSchema, absent_in
 from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.storage.interface import Record
 
@@ -93,7 +93,7 @@ class ItemForm:
     def new_record(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
-        given = {"id": sent["id"]} if self.resource.ids in GIVEN and "id" in sent else {}
+        given = {"id": sent["id"]} if self.resource.ids in CLIENT_IDS and "id" in sent else {}
         own = [name for name in self._read_only if name in sent and name not in given]
         faults = [fault([name], "is set by the server") for name in own]
         faults += listed(faults_in(self._server_fields.validate(given))) if given else ()

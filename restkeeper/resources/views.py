@@ -22,7 +22,7 @@ from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.revision import schema_with
 from restkeeper.schemas.fields import WRITABLE_BY
-from restkeeper.schemas.item import GIVEN, READ_ONLY, ItemSchema
+from restkeeper.schemas.item import CLIENT_IDS, READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
@@ -223,7 +223,7 @@ class StoredView(ItemForm, View):
     @property
     def is_put_creating(self) -> bool:
         """Whether a PUT creates the item if there is none."""
-        return self.resource.ids in GIVEN or (self.resource.singleton and self.initial is None)
+        return self.resource.ids in CLIENT_IDS or (self.resource.singleton and self.initial is None)
 
     def id_of(self, record: Record) -> str | int:
         """The id of an item as it shows it."""

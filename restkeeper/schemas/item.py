@@ -10,7 +10,7 @@ from restkeeper.schemas.fields import Pattern, Text, Time, Whole
 ID_PATTERN = "^[A-Za-z0-9._~-]{1,64}$"  # as ServerFieldsSchema has it; a service may have imported other ids than UUIDs
 GIVEN_ID = r"^(?!\.{1,2}$)[A-Za-z0-9._~-]{1,64}$"  # without "." and "..", which are no ids in a path
 IDS = ("server", "client", "integer", "client-integer")  # who gives the ids of a collection, and what they are
-GIVEN = ("client", "client-integer")
+CLIENT_IDS = ("client", "client-integer")
 INTEGERS = {"integer": (1, 2**53 - 1), "client-integer": (0, 2**63 - 1)}  # every JSON reader preserves those of ours
 READ_ONLY = ("id", "created_at", "updated_at", "version")
 

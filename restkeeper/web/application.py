@@ -207,20 +207,20 @@ class Application(Flask):
         if request is None:
             return None  # as Flask's, without a SERVER_NAME
         environ = request.environ
-        known = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST"), environ["SERVER_PORT"])
-        if (names := self._hosts.get(known)) is None:
+        key = (environ["wsgi.url_scheme"], environ.get("HTTP_HOST"), environ["SERVER_PORT"])
+        if (names := self._hosts.get(key)) is None:
             names = self._names(environ)
-            if len(known[1] or "") <= MOST_HOST:
+            if len(key[1] or "") <= MOST_HOST:
                 if len(self._hosts) >= _HOSTS_KEPT:
                     self._hosts.clear()
-                self._hosts[known] = names
+                self._hosts[key] = names
         request.host, server_name = names
         return MapAdapter(
             self.url_map,
             server_name,
             request.root_path or "/",
             "",
-            known[0],
+            key[0],
             environ.get("PATH_INFO", "").encode("latin-1").decode(errors="replace") or "/",
             request.method,
             environ.get("QUERY_STRING", ""),

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from flask import Request
 
@@ -47,8 +47,7 @@ def caller() -> Caller:
 
 def caller_in(environ: dict[str, Any]) -> Caller:
     """The caller of the request with this WSGI environment; NOBODY until it is resolved."""
-    found: Caller = environ.get(CALLER, NOBODY)
-    return found
+    return cast(Caller, environ.get(CALLER, NOBODY))
 
 
 def name_of(environ: dict[str, Any]) -> str:
@@ -108,8 +107,8 @@ def needs(permission: str) -> Callable[[View], View]:
     Raises ValueError for anything else.
     """
     if permission not in _NEEDS and not re.fullmatch(SCOPE, permission):
-        known = ", ".join(map(repr, _NEEDS))
-        raise ValueError(f"needs({permission!r}): must be one of {known}, or a scope like 'reports:read'")
+        names = ", ".join(map(repr, _NEEDS))
+        raise ValueError(f"needs({permission!r}): must be one of {names}, or a scope like 'reports:read'")
 
     def declare(view: View) -> View:
         view.needs = permission  # type: ignore[attr-defined]
@@ -228,9 +227,8 @@ class Guard:
             challenges = [f"Bearer {REALM}"]
             if "basic" in self._schemes and quality(HTML) > quality(JSON):
                 challenges.append(_BASIC)  # a browser asks for a name and a password
-            raise Unauthorized(
-                "send a key or a token, as Authorization: Bearer", headers={"WWW-Authenticate": challenges}
-            )
+            headers = {"WWW-Authenticate": challenges}
+            raise Unauthorized("send a key or a token, as Authorization: Bearer", headers=headers)
         raise lacking(needed)
 
     def register(self, app: Application) -> None:
@@ -332,7 +330,7 @@ def _is_of_here(environ: dict[str, Any]) -> bool:
     if not _is_here(environ.get("REMOTE_ADDR", "")):
         return False
     # What is too long for an address is none, and must not fill the cache.
-    return all(len(each) <= LONGEST_ADDRESS and _is_here(each) for each in map(str.strip, behind.split(",")))
+    return all(len(address) <= LONGEST_ADDRESS and _is_here(address) for address in map(str.strip, behind.split(",")))
 
 
 @lru_cache(maxsize=1024)

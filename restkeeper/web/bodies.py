@@ -49,7 +49,7 @@ def quality(offer: str) -> float:
     ranges = {value.partition(";")[0].strip().lower(): weight for value, weight in reversed(request.accept_mimetypes)}
     if not ranges:
         return 1
-    return next((ranges[each] for each in fitting if each in ranges), 0)
+    return next((ranges[media_range] for media_range in fitting if media_range in ranges), 0)
 
 
 def read_object(*types: str, most: int = 0, max_body: int, max_depth: int, max_values: int) -> Any:
@@ -64,9 +64,9 @@ def read_object(*types: str, most: int = 0, max_body: int, max_depth: int, max_v
     if sent not in types:
         charset = request.mimetype_params.get("charset", "utf-8").lower()
         if request.mimetype not in types or charset not in ("utf-8", "utf8"):
-            found = f"it is {shortened(sent)!r}" if sent else "there is none"
+            what = f"it is {shortened(sent)!r}" if sent else "there is none"
             headers = {"Accept-Patch" if request.method == "PATCH" else "Accept": ", ".join(types)}
-            raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {found}", headers=headers)
+            raise UnsupportedMediaType(f"Content-Type must be {' or '.join(types)}; {what}", headers=headers)
     if coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMediaType(f"Content-Encoding {shortened(coding)!r} is not supported; send the body as it is")
     if not (body := read_bytes(max_body)):
@@ -78,7 +78,7 @@ def read_object(*types: str, most: int = 0, max_body: int, max_depth: int, max_v
         require_none([fault((), "must be an object")])
     if not 0 < len(value) <= most:
         require_none([fault((), f"must have 1 to {most} items")])
-    require_none(listed(fault((n,), "must be an object") for n, each in enumerate(value) if not isinstance(each, dict)))
+    require_none(listed(fault((n,), "must be an object") for n, item in enumerate(value) if not isinstance(item, dict)))
     return value
 
 

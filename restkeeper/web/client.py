@@ -81,7 +81,7 @@ class Connection:
                 self.close()
                 raise
 
-    def exchange(self, request: h11.Request, body: bytes, until: float, kept: int) -> Response:
+    def exchange(self, request: h11.Request, body: bytes, until: float, most: int) -> Response:
         """Send a request and read the response, at least its head; the rest may be too long or break off.
 
         Of its content so many bytes are kept.
@@ -91,7 +91,7 @@ class Connection:
         parts = protocol.send(request), protocol.send(h11.Data(body)), protocol.send(h11.EndOfMessage())
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # it may have responded without reading all
-                rest = memoryview(b"".join(each or b"" for each in parts))
+                rest = memoryview(b"".join(chunk or b"" for chunk in parts))
                 while rest:
                     rest = rest[self._finish(lambda: self._sock.send(rest), select.POLLOUT) :]  # noqa: B023 - at once
             while not is_complete:
@@ -99,7 +99,7 @@ class Connection:
                 if isinstance(event, h11.Response):
                     response = event
                 elif isinstance(event, h11.Data):
-                    content += event.data[: kept - len(content)]
+                    content += event.data[: most - len(content)]
                 is_complete = isinstance(event, h11.EndOfMessage)
         except ERRORS:
             if response is None:
@@ -170,8 +170,8 @@ def target_of(url: str) -> RequestTarget:
 
 def request_of(method: str, target: RequestTarget, fields: Mapping[str, str]) -> h11.Request:
     """A request with these header fields and those of all requests. Raises LocalProtocolError for an invalid one."""
-    own = {"Host": target.authority, "Accept-Encoding": "identity", "User-Agent": "Restkeeper"}
-    return h11.Request(method=method, target=target.path, headers=list((own | dict(fields)).items()))
+    defaults = {"Host": target.authority, "Accept-Encoding": "identity", "User-Agent": "Restkeeper"}
+    return h11.Request(method=method, target=target.path, headers=list((defaults | dict(fields)).items()))
 
 
 def reason(error: Exception, seconds: float) -> str:
@@ -197,14 +197,14 @@ def reason(error: Exception, seconds: float) -> str:
 
 
 def _connected(origin: Origin, until: float, allowed: Callable[[list[str]], list[str]]) -> socket.socket:
-    found = _resolved(origin.host, origin.port, until)
-    usable = allowed([str(each[4][0]) for each in found])
-    found = [each for each in found if str(each[4][0]) in usable]
+    addresses = _resolved(origin.host, origin.port, until)
+    usable = allowed([str(info[4][0]) for info in addresses])
+    addresses = [info for info in addresses if str(info[4][0]) in usable]
     fault: OSError = socket.gaierror(socket.EAI_NONAME, "no address")
-    for index, (family, kind, protocol, _, address) in enumerate(found):
+    for index, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = socket.socket(family, kind, protocol)
         try:  # each address has a share of the time: a dead one does not use up all
-            sock.settimeout(max(0.001, until - time.monotonic()) / (len(found) - index))
+            sock.settimeout(max(0.001, until - time.monotonic()) / (len(addresses) - index))
             sock.connect(address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setblocking(False)
@@ -217,12 +217,12 @@ def _connected(origin: Origin, until: float, allowed: Callable[[list[str]], list
 
 def _resolved(host: str, port: int, until: float) -> list[Any]:
     """The addresses of a name. Raises gaierror, and TimeoutError: the system's resolver has no limit of its own."""
-    found: list[Any] = []
+    addresses: list[Any] = []
     faults: list[OSError] = []
 
     def resolve() -> None:
         try:
-            found.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            addresses.extend(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except UnicodeError:  # a label that is empty or too long
             pass
         except OSError as error:
@@ -238,4 +238,4 @@ def _resolved(host: str, port: int, until: float) -> list[Any]:
         raise TimeoutError
     if faults:
         raise faults[0]
-    return found
+    return addresses

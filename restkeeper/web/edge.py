@@ -43,10 +43,8 @@ def install(
         path = environ.get("PATH_INFO", "")
         if not request.host:
             count_refused_host(environ)
-            unknown = host_of(environ)  # else it is malformed (RFC 9112, section 3.2)
-            raise BadRequest(
-                (_NOT_LOCAL if local_only else _NOT_LISTED) if unknown else "the Host header is not a host"
-            )
+            unknown = _NOT_LOCAL if local_only else _NOT_LISTED  # if the host is well-formed (RFC 9112, section 3.2)
+            raise BadRequest(unknown if host_of(environ) else "the Host header is not a host")
         if len(path) + len(environ.get("QUERY_STRING", "")) > max_url:
             raise UriTooLong(f"path and query have at most {max_url} bytes together")
         require_utf8(environ.get("QUERY_STRING", ""))

@@ -99,9 +99,7 @@ def problem_of(error: StoreError) -> Problem:
 def _render_http(error: HTTPException) -> Response:
     if isinstance(error, InternalServerError) and isinstance(error.original_exception, Exception):
         return _render_unforeseen(error.original_exception)
-    status = error.code or 500
-    headers = {}
-    detail = error.description or ""
+    status, detail, headers = error.code or 500, error.description or "", dict[str, str]()
     if isinstance(error, MethodNotAllowed):
         allowed = sorted(error.valid_methods or ())
         headers["Allow"] = ", ".join(allowed)

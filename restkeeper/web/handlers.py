@@ -1,20 +1,17 @@
-"""The one set of handlers that serves every collection, and what those share whose items have a secret.
-
-Only one response has a secret, of an API key or of a webhook, and is never cached.
-"""
+"""The one set of handlers that serves every collection."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import MethodType
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
-from flask import Blueprint, Request, abort, current_app, request
+from flask import Blueprint, Request, current_app, request
 
 from restkeeper import exactjson
-from restkeeper.clock import Clock, rfc3339
+from restkeeper.clock import Clock
 from restkeeper.errors import (
     Conflict,
     EditConflict,
@@ -25,16 +22,14 @@ from restkeeper.errors import (
     PreconditionRequired,
     ValidationFailed,
 )
-from restkeeper.exactjson import JsonObject
 from restkeeper.resources.cache import Cache
-from restkeeper.resources.call import ADMIN, NONE, Call, lacking
+from restkeeper.resources.call import NONE, Call
 from restkeeper.resources.cells import BOM, table_of
-from restkeeper.resources.changes import Answer, Command, Once, Operation, Unit
+from restkeeper.resources.changes import Answer, Command, Once, Operation
 from restkeeper.resources.declaration import Action
-from restkeeper.resources.embedding import Relation
 from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.item import digest
-from restkeeper.resources.items import CollectionReader, ServedCollection, refer
+from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.parameters import AGGREGATES
 from restkeeper.resources.queries import ListRequest
 from restkeeper.resources.views import View
@@ -44,14 +39,13 @@ from restkeeper.resources.writes import (
     OWNER_QUERY,
     OWNER_UNUSED,
     Commands,
-    CommandUnit,
     Completion,
     by_unique,
     conflict_fault,
     owner_fault,
     require_new_owner,
 )
-from restkeeper.storage.interface import Filter, Groups, Op, Record, root_of
+from restkeeper.storage.interface import Filter, Groups, root_of
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, UNESCAPED, Application, Reply, address_of, headers_of
 from restkeeper.web.auth import needs
@@ -82,37 +76,34 @@ REVALIDATED = "no-cache"
 OF_CALLER = "private, no-cache"
 UNCACHED = "no-store"
 VARIES = (("Vary", "Accept"),)  # what a list has beside its ETag: it is JSON or CSV
-
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 _NO_OWNER = (None,)
 _ID_UNESCAPED = UNESCAPED.replace("/", "")
 _VERSION = re.compile(r"/api/v\d+(?=/)")
-
 MOST_TOGETHER = 100  # items that one request creates
 
 # What the handlers take and return.
 EMBED: dict[str, SchemaOf] = {"embed": "{}Embedded"}
 PAGE_HEADERS = ("ETag", "Link", "X-Total-Count")
 ITEM_HEADERS = ("ETag", "Last-Modified")
-VALUE = {"type": ["string", "number", "boolean", "null"]}
-GROUP = returned({"value": VALUE, "count": {"type": "integer", "minimum": 1}})
+GROUP = returned(
+    {"value": {"type": ["string", "number", "boolean", "null"]}, "count": {"type": "integer", "minimum": 1}}
+)
 PAGED: dict[str, SchemaOf] = {**EMBED, "count": GROUP, **dict.fromkeys(AGGREGATES, "Grouped")}
 ROWS = {CSV: {"type": "string"}}
 PAGE = Result("The page.", {JSON: "{}"}, PAGE_HEADERS, at_most=MOST_GROUPS, with_parameter=PAGED, also=ROWS)
 READ = Result("The item.", {JSON: "{}"}, ITEM_HEADERS, with_parameter=EMBED)
 STORED = Result("The item as stored.", {JSON: "{}"}, ITEM_HEADERS)
-RESULT = Result("What the action returns.", {JSON: {}})
 STORED_NEW = replace(STORED, headers=(*ITEM_HEADERS, "Location"))
 DELETED = Result("The item as it last was.", {JSON: "{}"})
-ROTATED = Result("The item, and its new secret.", {JSON: "{}WithSecret"}, ("ETag",))
-STORED_NEW_WITH_SECRET = replace(ROTATED, about="The item, and its secret.", headers=(*ROTATED.headers, "Location"))
 INPUT = Body("{}Input")
-PATCH = Body("{}Patch", (MERGE_PATCH, JSON))
 OWNER_PARAMETER, CONFLICT_PARAMETER = "{}Owner", "{}Conflict"
-
 COUNTS = ("{}Count", "{}Aggregates", "{}Zone")
 PARTS = ("{}Sort", "{}Fields", "{}Search", "{}Filters", "{}Or", *COUNTS, "{}Export")
 LIST = ("{}Limit", "Offset", "Cursor", *PARTS, "{}Embed", *CONDITIONS)
+LISTED = (PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
+CREATE = (*CONDITIONS, CONFLICT_PARAMETER, OWNER_PARAMETER, IDEMPOTENT, COMPARED)
+CREATED = (STORED_NEW, *WRITE_PROBLEMS, PreconditionFailed)
 CHANGE = (*CHANGE_PROBLEMS, PreconditionRequired, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
 
 
@@ -123,16 +114,16 @@ def require_query_used(request: Request) -> None:
     if request.blueprint not in cast(Application, current_app).mounted:
         return
     view: Any = current_app.view_functions[str(request.endpoint)]
-    taken, args = operation_of(view).parameters, arguments()
-    if CONFLICT_QUERY in args and CONFLICT_PARAMETER not in taken:
+    parameters, args = operation_of(view).parameters, arguments()
+    if CONFLICT_QUERY in args and CONFLICT_PARAMETER not in parameters:
         raise conflict_fault(CONFLICT_UNUSED)
     if OWNER_QUERY in args:
-        if OWNER_PARAMETER not in taken:
+        if OWNER_PARAMETER not in parameters:
             raise owner_fault(OWNER_UNUSED)
         require_new_owner(CollectionReader(view.__self__.items, current_call()), args)
 
 
-class _Found(NamedTuple):
+class _CachedPage(NamedTuple):
     """The response to the request for a page of a list."""
 
     change_token: str  # of the collection, at the moment that the page was read
@@ -147,23 +138,13 @@ class _Found(NamedTuple):
 
 
 class CollectionHandlers:
-    """The handlers of one collection; `others` are those that can refer to it, by name.
+    """The handlers of one collection. `caching` is the Cache-Control of responses."""
 
-    `caching` is the Cache-Control of responses.
-    """
-
-    def __init__(
-        self,
-        items: ServedCollection,
-        *,
-        others: Mapping[str, ServedCollection] | None = None,
-        caching: str = "",
-    ) -> None:
+    def __init__(self, items: ServedCollection, *, caching: str = "") -> None:
         self.items = items
         self.name, self.resource = items.name, items.resource
         self.caching = caching or (OF_CALLER if items.config.auth == "required" else REVALIDATED)
-        self._others = others or {}
-        self._pages: Cache[tuple[tuple[str, ...] | None, str, str, str, bytes], _Found] = items.pages
+        self._pages: Cache[tuple[tuple[str, ...] | None, str, str, str, bytes], _CachedPage] = items.pages
 
     def body(self, *types: str, most: int = 0) -> Any:
         """The JSON object in the request's body, or an array of them. Raises as `read_object`."""
@@ -172,8 +153,7 @@ class CollectionHandlers:
 
     def execute(self, commands: list[Command], once: Once, complete: Completion | None = None) -> Reply:
         """The response to commands. See `Commands`."""
-        reply: Reply = Commands(self.items, current_call(), commands, complete, large=is_large()).run(once)
-        return reply
+        return cast(Reply, Commands(self.items, current_call(), commands, complete, large=is_large()).run(once))
 
     def change(self, kind: str, id: str, *types: str, how: Operation | None = None) -> Reply:
         """The response to a change that may be repeated: it is the item."""
@@ -203,7 +183,7 @@ class CollectionHandlers:
         reply.headers["Location"] = f"{address}/{quote(str(self.resource.public_id(answer.id)), _ID_UNESCAPED)}"
         return reply
 
-    def _not_modified(
+    def not_modified(
         self, call: Call, tag: str, updated_at: str = "", also: tuple[tuple[str, str], ...] = ()
     ) -> Reply | None:
         """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""
@@ -212,7 +192,7 @@ class CollectionHandlers:
             return None
         return Reply(b"", 304, headers=headers_of([("ETag", f'"{tag}"'), ("Cache-Control", self.caching), *also]))
 
-    def _begin_read(self, most: int = 0) -> CollectionReader:
+    def begin_read(self, most: int = 0) -> CollectionReader:
         require_acceptable(JSON, *[CSV] * bool(most))
         reader = CollectionReader(self.items, current_call())
         for translate in self.items.domain.query.functions:
@@ -238,10 +218,10 @@ class CollectionHandlers:
             query = resolve(listing, reader.query(listing, also), request.path, args)
             if owners is None and conditional and change_token and not listing.is_joined:
                 tag = reader.list_tag(change_token, listing.limit) + end
-                if unchanged := self._not_modified(call, tag, also=VARIES):
+                if unchanged := self.not_modified(call, tag, also=VARIES):
                     return unchanged  # without reading the page
-            found = reader.list_page(listing, query, _prefix() if listing.embed else "")
-            body, tag = found.body, found.tag + end
+            result = reader.list_page(listing, query, api_address() if listing.embed else "")
+            body, tag = result.body, result.tag + end
             if end:
                 body = _csv(listing, body, reader.view, self.items.domain.clock)
             headers = [
@@ -253,18 +233,31 @@ class CollectionHandlers:
             ]
             if listing.export:
                 headers.append(("Content-Disposition", f'attachment; filename="{self.name}.csv"'))
-            if not listing.query.groups and (
-                link := links(listing, query, found.page, found.total, request.path, args)
-            ):
+            link = "" if listing.query.groups else links(listing, query, result.page, result.total, request.path, args)
+            if link:
                 headers.append(("Link", link))
-            if found.total is not None:
-                headers.append(("X-Total-Count", str(found.total)))
-            page = _Found(found.change_token, tag, body, headers)
+            if result.total is not None:
+                headers.append(("X-Total-Count", str(result.total)))
+            page = _CachedPage(result.change_token, tag, body, headers)
             if not listing.is_joined:  # which others change
                 self._pages.add(address, page, page.size + sum(map(len, (*address[1:], *(owners or ())))))
-        if conditional and (unchanged := self._not_modified(call, page.tag, also=VARIES)):
+        if conditional and (unchanged := self.not_modified(call, page.tag, also=VARIES)):
             return unchanged
         return Reply([page.body], headers=headers_of(page.headers))
+
+    def create(self, path: str, complete: Completion | None = None) -> Reply:
+        """Create an item from the request's body, or items from an array: all or none, and the response is an array.
+
+        The new items are at this `path`.
+        """
+        sent, args, conditions = self.body(JSON, most=MOST_TOGETHER), arguments(), current_call().conditions
+        owner, *_ = args.get(OWNER_QUERY, _NO_OWNER)
+        several = [(f"/{n}", item) for n, item in enumerate(sent)] if isinstance(sent, list) else [("", sent)]
+        new = Command("create", self.name, conditions=conditions, owner=owner)
+        if CONFLICT_QUERY in args:
+            new = by_unique(CollectionReader(self.items, current_call()), new, args)
+        commands = [new._replace(body=item, pointer=pointer) for pointer, item in several]
+        return self.execute(commands, self.items.domain.once(sent, partial(self.created, address_of(path))), complete)
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
@@ -286,15 +279,6 @@ class CollectionHandlers:
         for action in resource.actions.values():
             path = f"{item}/{action.name}" if action.of_item else f"/{action.name}"
             routes.add_url_rule(path, view_func=self._view(action), methods=["POST"], defaults=defaults)
-        for name, relation in self.items.relations.items():
-            if relation.is_plain:
-                if name in resource.actions:
-                    raise ValueError(f"{self.name}: action({name!r}): is the path of the {name} that refer to an item")
-                of = ReferringHandlers(self._others[relation.to.name], self.items, relation)
-                for method, view in (("GET", of.list_items_of_parent), ("POST", of.create_item_of_parent)):
-                    if method in relation.to.resource.methods:
-                        endpoint = f"{view.__name__}_{name.replace('.', '_')}"
-                        routes.add_url_rule(f"/<id>/{name}", endpoint, view, methods=[method])
         return routes
 
     def _view(self, action: Action) -> Callable[..., Reply]:
@@ -303,67 +287,53 @@ class CollectionHandlers:
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
             sent = handlers.body(JSON) if action.body else read_none(handlers.items.config.max_body)
-            render = handlers.reply if action.of_item else _plain
+            render = handlers.reply if action.of_item else json_reply
             command = Command("act", handlers.name, id or "", sent, action, current_call().conditions)
             return handlers.execute([command], handlers.items.domain.once(sent, render))
 
         act.__name__ = f"{action.name.replace('-', '_')}_item{'' if action.of_item else 's'}"
         act.__doc__ = action.function.__doc__ or f"{action.name}."
-        taken = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
+        parameters = (*(ITEM_CONDITIONS if action.of_item else ()), IDEMPOTENT, COMPARED)
         changed = (STORED, *CHANGE_PROBLEMS, *WRITE_PROBLEMS, EditConflict, IllegalTransition)
-        returned = changed if action.of_item else (RESULT, *WRITE_PROBLEMS)
-        own = operation_of(action.function).problems
-        view = takes(*taken, body=action.schema and Body(action.schema))(returns(*returned, Conflict, *own)(act))
+        returned = changed if action.of_item else (Result("What the action returns.", {JSON: {}}), *WRITE_PROBLEMS)
+        view = returns(*returned, Conflict, *operation_of(action.function).problems)(act)
+        view = takes(*parameters, body=action.schema and Body(action.schema))(view)
         return MethodType(needs(action.scope)(view), self)
 
     @needs("read")
     @takes(*LIST)
-    @returns(PAGE, NOT_MODIFIED, InvalidQuery, PreconditionFailed)
+    @returns(*LISTED)
     def list_items(self) -> Reply:
         """List the items of the collection, a page at a time."""
-        return self.page(self._begin_read(self.items.page_limit_max))
+        return self.page(self.begin_read(self.items.page_limit_max))
 
     @needs("write")
-    @takes(*CONDITIONS, CONFLICT_PARAMETER, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=INPUT)
-    @returns(STORED_NEW, *WRITE_PROBLEMS, PreconditionFailed)
+    @takes(*CREATE, body=INPUT)
+    @returns(*CREATED)
     def create_item(self) -> Reply:
         """Create an item.
 
         An array of 1 to 100 of them creates all or none; the response is then the array of the items as stored. That is
         not in the schemas: types that are made from them stay as they are.
         """
-        return self._create(self.body(JSON, most=MOST_TOGETHER), request.path)
-
-    def _create(self, sent: Any, path: str, complete: Completion | None = None) -> Reply:
-        """Create an item from the request's body, or items from an array: all or none, and the response is an array.
-
-        The new items are at this `path`.
-        """
-        args, conditions = arguments(), current_call().conditions
-        owner, *_ = args.get(OWNER_QUERY, _NO_OWNER)
-        several = [(f"/{n}", each) for n, each in enumerate(sent)] if isinstance(sent, list) else [("", sent)]
-        new = Command("create", self.name, conditions=conditions, owner=owner)
-        if CONFLICT_QUERY in args:
-            new = by_unique(CollectionReader(self.items, current_call()), new, args)
-        commands = [new._replace(body=each, pointer=pointer) for pointer, each in several]
-        return self.execute(commands, self.items.domain.once(sent, partial(self.created, address_of(path))), complete)
+        return self.create(request.path)
 
     @needs("read")
     @takes("{}Fields", "{}Embed", *ITEM_CONDITIONS, "IfModifiedSince")
     @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
     def read_item(self, id: str) -> Reply:
         """Read one item."""
-        reader, args = self._begin_read(), arguments()
+        reader, args = self.begin_read(), arguments()
         fields, embed = reader.parse_item(args) if args else (None, {})
         record, conditional = reader.find(id), reader.call.conditions is not NONE
         if embed:
-            (body,) = reader.embed([reader.view.body(record)], embed, fields, _prefix())
-            if conditional and (unchanged := self._not_modified(reader.call, digest(body))):
+            (body,) = reader.embed([reader.view.body(record)], embed, fields, api_address())
+            if conditional and (unchanged := self.not_modified(reader.call, digest(body))):
                 return unchanged
             headers = {"ETag": f'"{digest(body)}"', "Cache-Control": self.caching}
             return Reply(body, content_type=JSON, headers=headers)
         answer = reader.answer(record, fields)
-        if conditional and (unchanged := self._not_modified(reader.call, answer.tag, answer.changed_at)):
+        if conditional and (unchanged := self.not_modified(reader.call, answer.tag, answer.changed_at)):
             return unchanged
         return self.reply(answer)
 
@@ -376,13 +346,13 @@ class CollectionHandlers:
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, OWNER_PARAMETER, body=Body("{}Replacement"))
-    @returns(STORED, *(each for each in CHANGE if each is not NotFound))
+    @returns(STORED, *(problem for problem in CHANGE if problem is not NotFound))
     def put_item(self, id: str) -> Reply:
         """Replace an item, or create it if there is none: `If-Match` only replaces, `If-None-Match: *` only creates."""
         return self.change("upsert", id, JSON)
 
     @needs("write")
-    @takes(*ITEM_CONDITIONS, body=PATCH)
+    @takes(*ITEM_CONDITIONS, body=Body("{}Patch", (MERGE_PATCH, JSON)))
     @returns(STORED, *CHANGE)
     def merge_item(self, id: str) -> Reply:
         """Change some fields of an item (JSON Merge Patch, RFC 7396)."""
@@ -393,134 +363,11 @@ class CollectionHandlers:
     @returns(DELETED, *CHANGE_PROBLEMS, PreconditionRequired, ValidationFailed)
     def delete_item(self, id: str) -> Reply:
         """Delete an item; the response is the item as it last was."""
-        command = Command("delete", self.name, id, conditions=self._begin_read().call.conditions)
-        return self.execute([command], Once(_plain))
+        command = Command("delete", self.name, id, conditions=self.begin_read().call.conditions)
+        return self.execute([command], Once(json_reply))
 
 
-class ReferringHandlers(CollectionHandlers):
-    """The handlers of the items that refer to an item of `parents`, at a path of that."""
-
-    def __init__(self, items: ServedCollection, parents: ServedCollection, relation: Relation) -> None:
-        super().__init__(items)
-        self.parents = parents
-        self.relation = relation
-
-    def _parent(self, call: Call, id: str) -> Record:
-        """The item that others refer to. Raises Forbidden, and NotFound, also as for no path."""
-        if self.relation not in self.parents.relations_for(call.caller).values():
-            abort(404)
-        if not call.caller.may(scope := self.parents.resource.scope("read")):
-            raise lacking(scope)
-        call.shown_collections = {self.name}
-        return CollectionReader(self.parents, call).find(id)
-
-    def _selection(self, parent: Record) -> Filter:
-        """The filter of the items that refer to this one."""
-        first, *more = forms = self.parents.resource.forms(parent.id)
-        return Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, first)))
-
-    @needs("read")
-    @takes(*LIST)
-    @returns(PAGE, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
-    def list_items_of_parent(self, id: str) -> Reply:
-        """List the items that refer to the one in the path, a page at a time."""
-        also = self._selection(self._parent(current_call(), id))
-        return self.page(self._begin_read(self.items.page_limit_max), also)
-
-    @needs("write")
-    @takes(*CONDITIONS, CONFLICT_PARAMETER, OWNER_PARAMETER, IDEMPOTENT, COMPARED, body=Body("{}ReferringInput"))
-    @returns(STORED_NEW, NotFound, *WRITE_PROBLEMS, PreconditionFailed)
-    def create_item_of_parent(self, id: str) -> Reply:
-        """Create an item that refers to the one in the path, or an array of them.
-
-        The field that refers to it may be left out.
-        """
-        sent = self.body(JSON, most=MOST_TOGETHER)
-
-        def complete(commands: list[Command]) -> list[Command]:
-            parent, conditions = self._parent(current_call(), id), commands[0].conditions
-            bodies, shown = [each.body for each in commands], self.parents.stored.id_of(parent)
-            refer(self.parents, bodies, self.relation.field, shown, is_array=isinstance(sent, list))
-            if conditions is NONE:
-                return commands
-            return [each._replace(conditions=conditions._replace(of=(self._selection(parent),))) for each in commands]
-
-        path = f"{request.path.rsplit('/', 3)[0]}/{self.resource.public_name}"
-        return self._create(sent, path, complete)
-
-
-class SecretItemHandlers(CollectionHandlers):
-    """The handlers of a collection whose items have a secret: for admins."""
-
-    needs = ADMIN  # all of them, see `auth.needed_by`
-
-    @returns(READ, NOT_MODIFIED, NotFound, InvalidQuery, PreconditionFailed)
-    def read_item(self, id: str) -> Reply:
-        """Read one item."""
-        return super().read_item(id)
-
-    def make(self, sent: JsonObject, now: str) -> tuple[Record, str]:
-        """A new item, and its secret. Raises ValidationFailed."""
-        raise NotImplementedError
-
-    def renewed(self, record: Record, now: str) -> tuple[Record, str]:
-        """An item with another secret. Raises ValidationFailed for one that cannot have one."""
-        raise NotImplementedError
-
-    def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
-        """Store both, in the place of the item `before`, if there is one."""
-        raise NotImplementedError
-
-    def forget(self, unit: Unit, id: str) -> None:
-        """Delete what is stored beside an item."""
-        raise NotImplementedError
-
-    def delete_with_secret(self, id: str) -> Reply:
-        """The response to the deletion of an item and its secret."""
-        require_acceptable(JSON)
-        command = Command("delete", self.name, id, None, Operation(self._delete), current_call().conditions)
-        return self.execute([command], Once(_plain))
-
-    def save_with_secret(self, id: str = "") -> Reply:
-        """The response to the creation of an item, or to a new secret of the one with this id: it has the secret."""
-        require_acceptable(JSON)
-        sent, path = (None, "") if id else (self.body(JSON), request.path)
-
-        def render(answer: Answer) -> Reply:
-            reply = Reply(answer.body, headers={"Cache-Control": UNCACHED, "ETag": f'"{answer.tag}"'})
-            if path:
-                reply.headers["Location"] = address_of(f"{path}/{answer.id}")
-            return reply
-
-        how = Operation(self._renew) if id else Operation(self._insert, lambda sent: self.make(sent, self._now()))
-        command = Command("act", self.name, id, sent, how, current_call().conditions)
-        return self.execute([command], self.items.domain.once(sent, render, secret=True))
-
-    def _now(self) -> str:
-        return rfc3339(self.items.domain.clock.time())
-
-    def _insert(self, unit: CommandUnit, to: CollectionReader, _: None, made: tuple[Record, str]) -> Answer:
-        if unit.call.conditions is not NONE:
-            unit.require_list(to, unit.call.conditions)
-        return self._saved(unit, to, None, *made)
-
-    def _renew(self, unit: CommandUnit, to: CollectionReader, before: Record, _: None) -> Answer:
-        return self._saved(unit, to, before, *self.renewed(before, unit.now()))
-
-    def _saved(
-        self, unit: CommandUnit, to: CollectionReader, before: Record | None, record: Record, secret: str
-    ) -> Answer:
-        self.store(unit, before, record, secret)
-        shown = exactjson.loads(to.view.body(record))
-        return Answer(exactjson.dumps(shown | {"secret": secret}), to.tag(record), id=record.id)
-
-    def _delete(self, unit: CommandUnit, to: CollectionReader, before: Record, _: None) -> Answer:
-        unit.write_item(to, before, None)
-        self.forget(unit, before.id)
-        return Answer(to.view.body(before))
-
-
-def _plain(answer: Answer) -> Reply:
+def json_reply(answer: Answer) -> Reply:
     """The response with JSON that is no item, or not any more."""
     return Reply(answer.body, content_type=JSON)
 
@@ -529,7 +376,8 @@ def _require_items(listing: ListRequest) -> None:
     """Raises InvalidQuery for a list that has more than the fields of items, or something else."""
     by, aggregates = listing.query.groups or Groups()
     grouped = "count" if by else f"aggregate[{aggregates[0].function}]" if aggregates else ""
-    embed = "fields" if all(each.fields for each in listing.embed.values()) else "embed"  # which leads to other items
+    # Fields of other items, where all are selected, else whole ones.
+    embed = "fields" if all(embedded.fields for embedded in listing.embed.values()) else "embed"
     if wrong := grouped or embed * bool(listing.embed):
         detail = "does not go with CSV, which has the fields of items"
         raise InvalidQuery(f"{wrong} {detail}", errors=[{"parameter": wrong, "detail": detail}])
@@ -546,7 +394,7 @@ def _csv(listing: ListRequest, body: bytes, view: View, clock: Clock) -> bytes:
     return BOM * bool(listing.export) + table
 
 
-def _prefix() -> str:
+def api_address() -> str:
     """The address before the paths of collections, in the version of the current request."""
     version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
     return address_of(version[0] if version else "")

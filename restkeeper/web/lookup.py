@@ -48,9 +48,9 @@ class Lookup:
             key: Key | None = (resource.name, resource.key(arguments["id"])) if arguments else resource.name
         else:
             key = next((key for plan in self.ahead.functions if (key := plan(served, caller)) is not None), None)
-        first, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
+        credential, *rest = self._store.look_up([(collection, id), key] if key is not None else [(collection, id)])
         seconds = self._clock.monotonic() - began
         served.environ[AHEAD] = Ahead(key, rest[0] if rest else None, seconds)
-        if not isinstance(first, Record):
+        if not isinstance(credential, Record):
             raise RecordNotFound("there is no such record")
-        return first
+        return credential

@@ -49,8 +49,8 @@ def install(
     def begin(request: Request) -> None:
         environ = request.environ
         environ[BEGAN] = time.perf_counter()
-        given = environ.get("HTTP_X_REQUEST_ID")
-        environ[_REQUEST_ID] = given if given and _SANE_ID.fullmatch(given) else f"{getrandbits(128):032x}"
+        sent = environ.get("HTTP_X_REQUEST_ID", "")
+        environ[_REQUEST_ID] = sent if _SANE_ID.fullmatch(sent) else f"{getrandbits(128):032x}"
 
     def end(request: Request, response: Response) -> None:
         environ = request.environ
@@ -70,7 +70,7 @@ def install(
             "ms": round((time.perf_counter() - environ[BEGAN]) * 1000, 3),
         }
         if used := environ.get(DEPRECATED):
-            line["deprecated"] = ", ".join([each.name for each in used])
+            line["deprecated"] = ", ".join([deprecation.name for deprecation in used])
         if details and response.mimetype == "application/problem+json":
             line["problem"] = orjson.loads(response.get_data())["message"]
         if type(response.response) is list or request.method == "HEAD" or response.direct_passthrough:
@@ -135,7 +135,7 @@ def _text_line(line: Line) -> bytes:
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(each if each.isprintable() else "?" for each in text)
+    return text if text.isprintable() else "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _short_line(line: Line, colour: Callable[[object, int], str] = lambda text, code: str(text)) -> bytes:

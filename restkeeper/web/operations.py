@@ -158,7 +158,9 @@ def takes(
     if body is not None and not isinstance(body, Body):
         schema = _schema(body)
         body, problems, readers["body"] = Body(schema), (*problems, *BODY_PROBLEMS), partial(read_body, schema)
-    return lambda view: _declared(view, given(view, **readers) if readers else view, takes=(parameters, body, problems))
+    return lambda view: _declared(
+        view, with_arguments(view, **readers) if readers else view, takes=(parameters, body, problems)
+    )
 
 
 def returns(*outcomes: Result | AnySchema | type[Problem], status: int = 200) -> Callable[[View], View]:
@@ -167,12 +169,12 @@ def returns(*outcomes: Result | AnySchema | type[Problem], status: int = 200) ->
     What a view returns is dumped by a schema of marshmallow and sent with the `status`, unless it is a response. Raises
     ValueError for a second schema, and for anything else.
     """
-    problems = [each for each in outcomes if isinstance(each, type) and issubclass(each, Problem)]
-    results = [each for each in outcomes if isinstance(each, Result)]
-    schemas = [_schema(each, many=True) for each in outcomes if each not in (*problems, *results)]
+    problems = [outcome for outcome in outcomes if isinstance(outcome, type) and issubclass(outcome, Problem)]
+    results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
+    schemas = [_schema(outcome, many=True) for outcome in outcomes if outcome not in (*problems, *results)]
     if len(schemas) > 1:
         raise ValueError(f"returns: {schemas[1]!r}: a view returns what one schema has")
-    content = [replace(DONE, about="The result.", content={JSON: each}, status=status) for each in schemas]
+    content = [replace(DONE, about="The result.", content={JSON: schema}, status=status) for schema in schemas]
     declared = (*(results or content or [replace(DONE, status=status)]), *problems)
     return lambda view: _declared(view, dumped(view, schemas[0], status) if schemas else view, returns=declared)
 
@@ -184,28 +186,28 @@ def _schema(declared: Any, *, many: bool = False) -> Schema:
     return schema
 
 
-def _declared(view: Any, made: Any, **declaration: Any) -> Any:
-    vars(view)["is_replaced"] = made is not view  # so that it can be no view any more
-    vars(made).update(declaration)
-    return made
+def _declared(view: Any, wrapped: Any, **declaration: Any) -> Any:
+    vars(view)["is_replaced"] = wrapped is not view  # so that it can be no view any more
+    vars(wrapped).update(declaration)
+    return wrapped
 
 
 def operation_of(view: Callable[..., Any]) -> Operation:
     """The declaration of a handler; without any, it takes nothing and returns that it is done."""
-    parameters, body, problems = next(_found(view, "takes"), ((), None, ()))
-    outcomes = next(_found(view, "returns"), (DONE,))
+    parameters, body, problems = next(_declarations(view, "takes"), ((), None, ()))
+    outcomes = next(_declarations(view, "returns"), (DONE,))
     return Operation(
         parameters,
         body,
-        tuple(each for each in outcomes if isinstance(each, Result)),
-        (*problems, *(each for each in outcomes if not isinstance(each, Result))),
+        tuple(outcome for outcome in outcomes if isinstance(outcome, Result)),
+        (*problems, *(outcome for outcome in outcomes if not isinstance(outcome, Result))),
     )
 
 
-def _found(view: Callable[..., Any], name: str) -> Iterator[Any]:
+def _declarations(view: Callable[..., Any], name: str) -> Iterator[Any]:
     """What the handler declares under a name, then what those that it overrides do."""
     overridden = (vars(of).get(view.__name__) for of in type(getattr(view, "__self__", None)).__mro__)
-    return (getattr(each, name) for each in (view, *overridden) if hasattr(each, name))
+    return (getattr(handler, name) for handler in (view, *overridden) if hasattr(handler, name))
 
 
 EXAMPLE_TIME = "2026-01-31T12:00:00.000000Z"
@@ -255,8 +257,8 @@ class Contribution:
     amend: Callable[[JsonSchema, str], None] = lambda document, version: None
 
     def __post_init__(self) -> None:
-        if self.to not in (known := ("", *GROUPS, UNUSED, OWN)):
-            raise ValueError(f"Contribution(to={self.to!r}): must be one of {', '.join(map(repr, known))}")
+        if self.to not in (groups := ("", *GROUPS, UNUSED, OWN)):
+            raise ValueError(f"Contribution(to={self.to!r}): must be one of {', '.join(map(repr, groups))}")
 
 
 def texts_in(path: Path, **values: Any) -> dict[str, Any]:
@@ -269,14 +271,14 @@ def _parsed(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def filled(part: Any, **values: Any) -> Any:
+def filled(text: Any, **values: Any) -> Any:
     """A part of a description with the known values for its <words>."""
-    if isinstance(part, dict):
-        return {name: filled(each, **values) for name, each in part.items()}
-    if not isinstance(part, str):
-        return part
-    whole = _WORD.fullmatch(part)
-    return values.get(whole[1], part) if whole else _WORD.sub(lambda word: str(values.get(word[1], word[0])), part)
+    if isinstance(text, dict):
+        return {name: filled(member, **values) for name, member in text.items()}
+    if not isinstance(text, str):
+        return text
+    whole = _WORD.fullmatch(text)
+    return values.get(whole[1], text) if whole else _WORD.sub(lambda word: str(values.get(word[1], word[0])), text)
 
 
 def returned(properties: JsonSchema) -> JsonSchema:
@@ -287,7 +289,7 @@ def returned(properties: JsonSchema) -> JsonSchema:
 _KINDS = ((fields.Integer, Kind.INTEGER), (fields.Decimal | fields.Float, Kind.NUMBER), (fields.Boolean, Kind.BOOLEAN))
 
 
-def given(view: Callable[..., Any], **readers: Callable[[], Any]) -> Callable[..., Any]:
+def with_arguments(view: Callable[..., Any], **readers: Callable[[], Any]) -> Callable[..., Any]:
     """The view, called with what the readers return as well."""
 
     @wraps(view)
@@ -321,20 +323,20 @@ def _value(text: str, field: Field, declared: fields.Field[Any]) -> Any:
     try:
         return value_of(text, field)
     except ValueError:
-        ranges = [each for each in declared.validators if isinstance(each, validate.Range)]
-        for each in ranges if field.kind is Kind.INTEGER else ():
-            if each.min_inclusive and each.max_inclusive and None not in (each.min, each.max):
-                raise ValueError(f"must be a whole number from {each.min} to {each.max}") from None
+        ranges = [validator for validator in declared.validators if isinstance(validator, validate.Range)]
+        for bounds in ranges if field.kind is Kind.INTEGER else ():
+            if bounds.min_inclusive and bounds.max_inclusive and None not in (bounds.min, bounds.max):
+                raise ValueError(f"must be a whole number from {bounds.min} to {bounds.max}") from None
         raise
 
 
 def read_query(schema: Schema) -> Any:
     """The parameters of the request's query, loaded. Raises InvalidQuery."""
     reader, sent = Reader(arguments()), dict[str, Any]()
-    known = {each.data_key or name: each for name, each in schema.load_fields.items()}
+    declarations = {declaration.data_key or name: declaration for name, declaration in schema.load_fields.items()}
     if schema.unknown != EXCLUDE:
-        reader.only(tuple(known), "this path")
-    for name, declared in known.items():
+        reader.only(tuple(declarations), "this path")
+    for name, declared in declarations.items():
         inner: Any = declared.inner if isinstance(declared, fields.List) else declared
         kind = next((kind for of, kind in _KINDS if isinstance(inner, of)), Kind.TEXT)
         read = partial(_value, field=Field(name, kind), declared=inner)
@@ -344,7 +346,7 @@ def read_query(schema: Schema) -> Any:
     try:
         return schema.load(sent)
     except ValidationError as error:
-        for each in faults_in(error.messages):
-            reader.fault(f"{each['pointer']}/".split("/")[1], each["detail"])
+        for fault in faults_in(error.messages):
+            reader.fault(f"{fault['pointer']}/".split("/")[1], fault["detail"])
         reader.finish()
         raise

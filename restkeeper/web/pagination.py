@@ -63,7 +63,7 @@ def links(listing: ListRequest, query: Query, page: Page, total: int | None, pat
             offsets["next"] = offset + limit
         if total is not None:
             offsets["last"] = max(0, (total - 1) // limit * limit)
-        positions = {rel: f"offset={each}" for rel, each in offsets.items()}
+        positions = {rel: f"offset={start}" for rel, start in offsets.items()}
     else:
         before, beyond = (page.more, bool(query.after)) if query.backward else (bool(query.after), page.more)
         ends: dict[str, Position] = {"first": ()}

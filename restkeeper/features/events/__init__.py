@@ -101,8 +101,8 @@ def record_event(unit: Unit, change: Change) -> None:
     if not resource.events:
         return
     type, before = f"{resource.singular}.{change.kind}", change.before
-    former = None if before is None or before.owner == record.owner else before.owner or ""
-    of = (record.owner, record.fingerprint, record.removed, former)
+    former_owner = None if before is None or before.owner == record.owner else before.owner or ""
+    of = (record.owner, record.fingerprint, record.removed, former_owner)
     unit.transaction.add_event(Event(type, resource.name, record.id, change.at, record.body, *of))
 
 
@@ -197,13 +197,13 @@ class EventHandlers:
     def __init__(self, service: Service, version: str) -> None:
         self._views = EventViews(service, version)
         resources, of_service = service.resources, "webhooks" in service.features
-        self._keys = {each.name: each.key for each in resources}
-        named = {each.public_name: each for each in resources if each.events}
-        self._known = {public: each.name for public, each in named.items()}
-        self._scopes = {public: each.scope("read") for public, each in named.items()}
+        self._keys = {resource.name: resource.key for resource in resources}
+        named = {resource.public_name: resource for resource in resources if resource.events}
+        self._known = {public: resource.name for public, resource in named.items()}
+        self._scopes = {public: resource.scope("read") for public, resource in named.items()}
         if of_service:
-            own = f"_/{OF_SERVICE}" if OF_SERVICE in named else OF_SERVICE
-            self._known[own], self._scopes[own] = OF_SERVICE, ADMIN
+            webhooks_name = f"_/{OF_SERVICE}" if OF_SERVICE in named else OF_SERVICE
+            self._known[webhooks_name], self._scopes[webhooks_name] = OF_SERVICE, ADMIN
         self._types = known_types(resources, of_service=of_service)
         self._store = service.store
         self._limit_max = service.config.page_limit_max
@@ -238,10 +238,10 @@ class EventHandlers:
         if is_stream:
             return self._streamed(page, event_filter, params.limit)
         # Events never change: the ends of the page, its filter and its views identify it.
-        first = page.events[0].id if page.events else ""
+        first_id = page.events[0].id if page.events else ""
         call = current_call()
-        shown = self._views.fingerprint(call.caller)
-        identity = repr((first, page.last, len(page.events), event_filter, shown))
+        fingerprint = self._views.fingerprint(call.caller)
+        identity = repr((first_id, page.last, len(page.events), event_filter, fingerprint))
         tag = blake2b(identity.encode(), digest_size=12).hexdigest()
         call.conditions.require(tag, reads=True)
         headers = [("ETag", f'"{tag}"'), ("Cache-Control", OF_CALLER), ("Link", _link(page.last)), ("Vary", "Accept")]
@@ -340,7 +340,7 @@ class EventHandlers:
     def _parameters(self) -> _FeedRequest:
         """The parsed parameters. Raises InvalidQuery with every fault."""
         reader, seen = Reader(arguments()), request.headers.get("Last-Event-ID")
-        reader.only([each.name for each in FEED_PARAMETERS], "the feed")
+        reader.only([parameter.name for parameter in FEED_PARAMETERS], "the feed")
         params = _FeedRequest(
             reader.one("after", _cursor, "") if seen is None else reader.value("Last-Event-ID", _cursor, seen, ""),
             reader.several("type", one_of(self._types), len(self._types)) or ("*",),
@@ -362,12 +362,12 @@ class EventHandlers:
         if not allowed:
             raise Forbidden("this needs the scope to read a collection")
         names = [self._known[name] for name in allowed if name in (params.collections or allowed)]
-        own = tuple(name for name in names if self._views.owners(name, who) is not None)
+        owned = tuple(name for name in names if self._views.owners(name, who) is not None)
         item = params.item
         if item and len(params.collections) == 1:
             item = self._keys.get(names[0], str)(item) or item
         return EventFilter(
-            tuple(name for name in names if name not in own), params.types, own, who.owners if own else (), item
+            tuple(name for name in names if name not in owned), params.types, owned, who.owners if owned else (), item
         )
 
 

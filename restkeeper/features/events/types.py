@@ -28,14 +28,14 @@ _TEXTS = texts_in(Path(__file__).with_suffix(".toml"), event_id=EVENT_ID)
 
 def known_types(resources: Iterable[Resource], *, of_service: bool = True) -> tuple[str, ...]:
     """The values of the filter `type`: each type, all of one kind of item, and all (`*`)."""
-    names = [each.singular for each in resources if each.events]
-    own = ("webhook.*", DISABLED) if of_service else ()
-    return ("*", *(f"{name}.{done}" for name in names for done in ("*", *KINDS)), *own)
+    names = [resource.singular for resource in resources if resource.events]
+    of_webhooks = ("webhook.*", DISABLED) if of_service else ()
+    return ("*", *(f"{name}.{done}" for name in names for done in ("*", *KINDS)), *of_webhooks)
 
 
 def event_collections(resources: Iterable[Resource]) -> tuple[str, ...]:
     """The collections whose changes are events."""
-    return tuple(each.name for each in resources if each.events)
+    return tuple(resource.name for resource in resources if resource.events)
 
 
 def enveloped(event: StoredEvent) -> bytes:
@@ -48,9 +48,9 @@ class EventViews:
     """The data of events as a version of the API has them: an event is stored in the form of its time."""
 
     def __init__(self, service: Service, version: str) -> None:
-        stored = [each for each in service.stored.values() if each.resource.events]
-        self._views = {each.name: service.domain.views_of(each, version) for each in stored}
-        self._oldest = {each.name: each.resource.oldest for each in stored}  # the steps from earlier ones are gone
+        stored = [view for view in service.stored.values() if view.resource.events]
+        self._views = {view.name: service.domain.views_of(view, version) for view in stored}
+        self._oldest = {view.name: view.resource.oldest for view in stored}  # the steps from earlier ones are gone
 
     def fingerprint(self, caller: Caller) -> str:
         """A text that changes with the view of any of them."""
@@ -101,7 +101,7 @@ class EventType(NamedTuple):
 
 def contribution_of(service: Service) -> Contribution:
     """What the feed adds to the document."""
-    lost = [each for each in service.resources if each.ownership is Ownership.ALL and each.newest.owner]
+    lost = [resource for resource in service.resources if resource.ownership is Ownership.ALL and resource.newest.owner]
     types, feed = event_types(service), filled(_TEXTS["list_events"], events_ttl=service.config.events_ttl)
     return Contribution(
         about=_TEXTS["about"],
@@ -114,10 +114,10 @@ def contribution_of(service: Service) -> Contribution:
 
 def event_types(service: Service) -> list[EventType]:
     """The types of events in the feed. The data of the service's own are described where webhooks are."""
-    kinds = [(each.singular, each.kind) for each in service.resources if each.events]
+    kinds = [(resource.singular, resource.kind) for resource in service.resources if resource.events]
     types = [EventType(f"{name}.{change}", kind, f"{kind}Event") for name, kind in kinds for change in KINDS]
-    own = [EventType(DISABLED, "DisabledWebhook", "WebhookEvent")] if "webhooks" in service.features else []
-    return [*types, *own]
+    of_webhooks = [EventType(DISABLED, "DisabledWebhook", "WebhookEvent")] if "webhooks" in service.features else []
+    return [*types, *of_webhooks]
 
 
 def event_schema(description: Description, types: Sequence[str], data: JsonSchema) -> JsonSchema:
@@ -129,18 +129,18 @@ def event_schema(description: Description, types: Sequence[str], data: JsonSchem
 
 def _add_events(description: Description, types: Sequence[EventType], lost: Iterable[Resource]) -> None:
     """Add their schemas. Of items that can be `lost` to other owners, there is one for the former owner, too."""
-    for name, part in _TEXTS["members"].items():
-        description.components.schema(name, part, lazy=True)
-    events = {each.event: each.data for each in types}
+    for name, member in _TEXTS["members"].items():
+        description.components.schema(name, member, lazy=True)
+    events = {type.event: type.data for type in types}
     for event, data in events.items():
-        names = [each.name for each in types if each.event == event]
+        names = [type.name for type in types if type.event == event]
         description.components.schema(event, event_schema(description, names, description.schema(data)), lazy=True)
-    for each in (each for each in lost if each.events):
-        id = returned({"id": {"type": "integer" if each.has_integer_ids else "string"}})
-        events |= {(name := f"{each.kind}LostEvent"): ""}
-        schema = event_schema(description, [each.singular + DELETED], id) | {"description": _TEXTS["lost"]}
+    for resource in (resource for resource in lost if resource.events):
+        id = returned({"id": {"type": "integer" if resource.has_integer_ids else "string"}})
+        events |= {(name := f"{resource.kind}LostEvent"): ""}
+        schema = event_schema(description, [resource.singular + DELETED], id) | {"description": _TEXTS["lost"]}
         description.components.schema(name, schema, lazy=True)
-    mapping = {each.name: f"#/components/schemas/{each.event}" for each in types}
+    mapping = {type.name: f"#/components/schemas/{type.event}" for type in types}
     union = {
         **_TEXTS["union"],
         "oneOf": [description.schema(event) for event in events],

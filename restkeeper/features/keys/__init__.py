@@ -36,7 +36,8 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, Credentials, InvalidCredential, digest_of
-from restkeeper.web.handlers import INPUT, ROTATED, STORED_NEW_WITH_SECRET, UNCACHED, SecretItemHandlers
+from restkeeper.web.derived import ROTATED, STORED_NEW_WITH_SECRET, SecretItemHandlers
+from restkeeper.web.handlers import INPUT, UNCACHED
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,

@@ -30,28 +30,28 @@ def install(service: Service) -> Seams:
 def _build(service: Service, texts: dict[str, Any], description: Description) -> None:
     """Add the schemas of a new webhook, a disabled one, a delivery, and an item that is too large; and the messages."""
     components = description.components
-    for name, part in texts["parameters"].items():
-        components.parameter(name, part["in"], part, lazy=True)
-    for name, part in texts["responses"].items():
-        components.response(name, part, lazy=True)
-    known = components.schemas_lazy
-    disabled = known["Webhook"]["properties"] | {"reason": texts["schemas"]["reason"]}
+    for name, parameter in texts["parameters"].items():
+        components.parameter(name, parameter["in"], parameter, lazy=True)
+    for name, response in texts["responses"].items():
+        components.response(name, response, lazy=True)
+    schemas = components.schemas_lazy
+    disabled = schemas["Webhook"]["properties"] | {"reason": texts["schemas"]["reason"]}
     components.schema("DisabledWebhook", returned(disabled), lazy=True)
-    own = known["WebhookInput"]["properties"]
-    at_first = own["status"] | {"enum": [state for state in own["status"]["enum"] if state != "disabled"]}
-    new = known["WebhookInput"] | {"properties": own | {"status": at_first}}
+    properties = schemas["WebhookInput"]["properties"]
+    at_first = properties["status"] | {"enum": [state for state in properties["status"]["enum"] if state != "disabled"]}
+    new = schemas["WebhookInput"] | {"properties": properties | {"status": at_first}}
     components.schema("NewWebhook", new, lazy=True)
     components.schema("WebhookDelivery", returned(texts["delivery"]), lazy=True)
-    revisions = [each.revision for each in service.stored.values()]
-    hidden = {name for each in revisions for name in each.hidden}
+    revisions = [stored.revision for stored in service.stored.values()]
+    hidden = {name for revision in revisions for name in revision.hidden}
     reference = texts["schemas"]["ItemReference"]
-    reference["properties"] |= {name: {} for each in revisions for name in hidden.difference(each.of_server)}
+    reference["properties"] |= {name: {} for revision in revisions for name in hidden.difference(revision.of_server)}
     required = [name for name in reference["required"] if name not in hidden]
-    if any(each.has_integer_ids for each in service.resources):
+    if any(resource.has_integer_ids for resource in service.resources):
         reference["properties"]["id"]["type"] = ["string", "integer"]
     components.schema("ItemReference", reference | {"required": required}, lazy=True)
     sent = (*event_types(service), EventType(PING, "Webhook", ""))
-    description.options["webhooks"] = {each.name: {"post": _message(description, each, texts)} for each in sent}
+    description.options["webhooks"] = {type.name: {"post": _message(description, type, texts)} for type in sent}
 
 
 def _message(description: Description, type: EventType, texts: dict[str, Any]) -> JsonSchema:

@@ -169,30 +169,30 @@ class Deliverer:
     def _waiting(self, now: float) -> list[tuple[Subscription, int]]:
         """The subscriptions with work, and how many deliveries of each may start; in random order, to be fair."""
         if (change_token := self.store.change_token(WEBHOOKS.name)) != self._change_token:
-            webhooks = [(each.id, orjson.loads(each.body)) for each in self.store.scan(WEBHOOKS.name)]
+            webhooks = [(record.id, orjson.loads(record.body)) for record in self.store.scan(WEBHOOKS.name)]
             self._active = [id for id, webhook in webhooks if webhook["status"] == "active"]
             self._change_token = change_token
-        found = self.store.subscriptions(self._active, now)
+        subscriptions = self.store.subscriptions(self._active, now)
         under_way = Counter(self._under_way.values())
-        left = min(LEASED, self.at_once - under_way.total())
+        free = min(LEASED, self.at_once - under_way.total())
         waiting = []
-        for subscription in sorted(found, key=lambda _: self.chance()):
-            room = min(ENDPOINT_AT_ONCE - under_way[subscription.webhook], left)
+        for subscription in sorted(subscriptions, key=lambda _: self.chance()):
+            room = min(ENDPOINT_AT_ONCE - under_way[subscription.webhook], free)
             if room > 0:
                 waiting.append((subscription, room))
-                left -= room
+                free -= room
         return waiting
 
     def _settle(self, transaction: Transaction, tried: list[Attempt], now: float) -> None:
         """Store the results, and disable the webhooks that fail."""
         # No deadlock: all lock webhooks before their subscriptions, and in one order.
-        tried = sorted(tried, key=lambda each: each.delivery.webhook)
-        for webhook in dict.fromkeys(each.delivery.webhook for each in tried if must_disable(each)):
+        tried = sorted(tried, key=lambda attempt: attempt.delivery.webhook)
+        for webhook in dict.fromkeys(attempt.delivery.webhook for attempt in tried if must_disable(attempt)):
             with suppress(RecordNotFound):  # it was deleted
                 transaction.read(WEBHOOKS.name, webhook)
-        for each in tried:
-            if transaction.settle(each) and must_disable(each):
-                disable_webhook(self.webhooks, transaction, each.delivery.webhook, reason_of(each), now)
+        for attempt in tried:
+            if transaction.settle(attempt) and must_disable(attempt):
+                disable_webhook(self.webhooks, transaction, attempt.delivery.webhook, reason_of(attempt), now)
 
     def _lease(
         self, transaction: Transaction, waiting: list[tuple[Subscription, int]], now: float
@@ -207,12 +207,12 @@ class Deliverer:
                 continue
             is_active, types = webhook["status"] == "active", tuple(webhook["types"])
             if is_active and is_behind and not is_due:
-                own = (WEBHOOKS.name,) if any(type.startswith("webhook.") for type in types) else ()
-                queued += transaction.queue(id, EventFilter((*self.collections, *own), types), now, QUEUED - queued)
-            secrets = tuple(each.value for each in signing if each.until is None or each.until > now)
+                more = (WEBHOOKS.name,) if any(type.startswith("webhook.") for type in types) else ()
+                queued += transaction.queue(id, EventFilter((*self.collections, *more), types), now, QUEUED - queued)
+            secrets = tuple(secret.value for secret in signing if secret.until is None or secret.until > now)
             leased = transaction.lease(id, now, until, room, manual_only=not (is_active and is_open))
-            scopes = frozenset(webhook["scopes"])
-            jobs += [_Job(each, until, webhook["url"], webhook["api_version"], scopes, secrets) for each in leased]
+            url, version, scopes = webhook["url"], webhook["api_version"], frozenset(webhook["scopes"])
+            jobs += [_Job(delivery, until, url, version, scopes, secrets) for delivery in leased]
         return jobs, queued
 
     def _start(self, job: _Job) -> None:
@@ -260,7 +260,7 @@ def deliverer_of(service: Service, send: Send | None = None, **options: Any) -> 
     config, clock = service.config, service.clock
     timeout = float(config.webhook_timeout)
     send = send or Sender(allow_private=config.webhook_allow_private, timeout=timeout)
-    views = {each.name: EventViews(service, each.name) for each in service.served}
+    views = {version.name: EventViews(service, version.name) for version in service.served}
 
     def convert(event: StoredEvent, version: str, caller: Caller) -> StoredEvent:
         """The event as a webhook of this version receives it; after its sunset, as one of the successor does."""
@@ -290,8 +290,8 @@ def reduced(event: StoredEvent) -> StoredEvent:
     if len(enveloped(event)) <= LARGEST:
         return event
     item = orjson.loads(event.data)
-    known = {name: item[name] for name in ("id", "version", "updated_at") if name in item}
-    return event._replace(data=orjson.dumps(known))
+    members = {name: item[name] for name in ("id", "version", "updated_at") if name in item}
+    return event._replace(data=orjson.dumps(members))
 
 
 def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:

@@ -35,7 +35,8 @@ from restkeeper.storage.interface import Event, Index, LogEntry, Record, Secret
 from restkeeper.web.application import Reply
 from restkeeper.web.bodies import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.calls import arguments
-from restkeeper.web.handlers import ROTATED, STORED_NEW_WITH_SECRET, UNCACHED, SecretItemHandlers
+from restkeeper.web.derived import ROTATED, STORED_NEW_WITH_SECRET, SecretItemHandlers
+from restkeeper.web.handlers import UNCACHED
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -182,10 +183,10 @@ class WebhookHandlers(SecretItemHandlers):
     }
 
     def __init__(self, service: Service, version: str) -> None:
-        self._versions = [each.name for each in service.served]
+        self._versions = [served.name for served in service.served]
         self._types = known_types(service.resources)
         self._config, self._webhooks = service.config, service.of_features[WEBHOOKS.name]
-        self._scopes = sorted({scope for each in service.resources for scope in each.reading_scopes})
+        self._scopes = sorted({scope for resource in service.resources for scope in resource.reading_scopes})
         choices = {"types": self._types, "api_version": self._versions, "scopes": self._scopes}
         defaults = {"api_version": version}
         super().__init__(service.items_of(self._webhooks, choices=choices, defaults=defaults), caching=UNCACHED)
@@ -220,7 +221,7 @@ class WebhookHandlers(SecretItemHandlers):
             transaction.subscribe(record.id, secrets)
         else:  # the former secret signs, too, until its receiver has the new one
             newest, *older = transaction.secrets(record.id)
-            secrets += [Secret(newest.value, now + GRACE_SECONDS), *(each for each in older if (each.until or 0) > now)]
+            secrets += [Secret(newest.value, now + GRACE_SECONDS), *(old for old in older if (old.until or 0) > now)]
             unit.store(self._webhooks, before, record)
             transaction.set_secrets(record.id, secrets[:MOST_SECRETS])
 
@@ -279,11 +280,11 @@ class WebhookHandlers(SecretItemHandlers):
         state = reader.one("state", one_of(STATES), None)
         reader.finish()
         self.items.store.read(self.name, id)
-        found = self.items.store.deliveries(id, before, limit + 1, state)
-        reply = _reply(exactjson.dumps([_represent(each) for each in found[:limit]]))
+        entries = self.items.store.deliveries(id, before, limit + 1, state)
+        reply = _reply(exactjson.dumps([_represent(entry) for entry in entries[:limit]]))
         links = {"first": target_with("cursor", None)}
-        if len(found) > limit:
-            links["next"] = target_with("cursor", str(found[limit - 1].id))
+        if len(entries) > limit:
+            links["next"] = target_with("cursor", str(entries[limit - 1].id))
         reply.headers["Link"] = link_header(links)
         return reply
 
@@ -294,9 +295,9 @@ class WebhookHandlers(SecretItemHandlers):
         require_acceptable(JSON)
         number = _number(delivery)
         self.items.store.read(self.name, id)
-        for found in self.items.store.deliveries(id, number + 1, 1):
-            if found.id == number:
-                return _reply(exactjson.dumps(_represent(found)))
+        for entry in self.items.store.deliveries(id, number + 1, 1):
+            if entry.id == number:
+                return _reply(exactjson.dumps(_represent(entry)))
         raise NotFound("there is no such delivery")
 
     def _queue(self, id: str, event: Callable[[Transaction, Record], str | Event]) -> Reply:
@@ -323,7 +324,7 @@ class WebhookHandlers(SecretItemHandlers):
 
     def _change(self, unit: CommandUnit, to: CollectionReader, before: Record, after: Record) -> Answer:
         """Change a webhook. One that was valid by other settings can be paused as it is."""
-        was, now = (exactjson.loads(each.body) for each in (before, after))
+        was, now = (exactjson.loads(record.body) for record in (before, after))
         is_changed = any(was[name] != now[name] for name in ("url", "types", "api_version", "scopes"))
         if after is not before and (is_changed or now["status"] == "active"):
             require_none(self._faults(now, pinned=was["api_version"]))
@@ -345,9 +346,9 @@ class WebhookHandlers(SecretItemHandlers):
                 faults.append({"pointer": "#/url", "detail": f"must be a public address, {unless}"})
         if webhook["api_version"] not in (pinned, *self._versions):
             faults.append({"pointer": "#/api_version", "detail": f"must be one of: {', '.join(self._versions)}"})
-        for name, known in (("types", self._types), ("scopes", self._scopes)):
-            wrong = [n for n, each in enumerate(webhook[name]) if each not in known]
-            detail = f"must be one of: {', '.join(known)}" if known else "no field needs a scope to be read"
+        for name, choices in (("types", self._types), ("scopes", self._scopes)):
+            wrong = [n for n, value in enumerate(webhook[name]) if value not in choices]
+            detail = f"must be one of: {', '.join(choices)}" if choices else "no field needs a scope to be read"
             faults += [{"pointer": f"#/{name}/{n}", "detail": detail} for n in wrong]
         return faults
 
@@ -364,17 +365,17 @@ def _reply(body: bytes) -> Reply:
     return Reply(body, content_type=JSON, headers={"Cache-Control": UNCACHED})
 
 
-def _represent(found: LogEntry) -> JsonObject:
+def _represent(entry: LogEntry) -> JsonObject:
     """The JSON object of a delivery."""
     return {
-        "id": found.id,
-        "event": found.event,
-        "type": found.type,
-        "state": found.state,
-        "attempts": found.attempts,
-        "next_attempt_at": None if not found.due else rfc3339(found.due),
-        "attempted_at": None if found.attempted is None else rfc3339(found.attempted),
-        "response_status": found.status,
-        "latency_ms": None if found.seconds is None else round(found.seconds * 1000, 1),
-        "response_excerpt": found.excerpt,
+        "id": entry.id,
+        "event": entry.event,
+        "type": entry.type,
+        "state": entry.state,
+        "attempts": entry.attempts,
+        "next_attempt_at": None if not entry.due else rfc3339(entry.due),
+        "attempted_at": None if entry.attempted is None else rfc3339(entry.attempted),
+        "response_status": entry.status,
+        "latency_ms": None if entry.seconds is None else round(entry.seconds * 1000, 1),
+        "response_excerpt": entry.excerpt,
     }

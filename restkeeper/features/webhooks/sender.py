@@ -89,7 +89,7 @@ class Sender:
             connection.close()
 
     def _allowed(self, addresses: list[str]) -> list[str]:
-        allowed = [each for each in addresses if self._allow_private or is_public(each)]
+        allowed = [address for address in addresses if self._allow_private or is_public(address)]
         if addresses and not allowed:
             raise AddressNotAllowed(f"refused: {addresses[0]} is not a public address (WEBHOOK_ALLOW_PRIVATE)")
         return allowed
@@ -98,12 +98,12 @@ class Sender:
         """An idle connection to an origin, if there is one that can be used."""
         while True:
             with self._lock:
-                found = next((each for each in reversed(self._idle) if each.origin == origin), None)
-                if found:
-                    self._idle.remove(found)
-            if found is None or (found.is_reusable() and time.monotonic() - found.idle_since < IDLE_SECONDS):
-                return found
-            found.close()
+                idle = next((idle for idle in reversed(self._idle) if idle.origin == origin), None)
+                if idle:
+                    self._idle.remove(idle)
+            if idle is None or (idle.is_reusable() and time.monotonic() - idle.idle_since < IDLE_SECONDS):
+                return idle
+            idle.close()
 
     def _exchange(self, connection: Connection, request: h11.Request, body: bytes, until: float) -> DeliveryResult:
         """Send a request and read the response; then the connection is idle or closed."""
@@ -120,8 +120,8 @@ class Sender:
                 surplus.close()
         retry_after = response.headers.get(b"retry-after", b"").decode("latin-1")
         text = response.content.decode("utf-8", "replace").replace("\r\n", "\n")
-        shown = (each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text)
-        return DeliveryResult(response.status, "".join(shown), _seconds(retry_after))
+        excerpt = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+        return DeliveryResult(response.status, excerpt, _seconds(retry_after))
 
 
 def _seconds(field: str) -> float | None:

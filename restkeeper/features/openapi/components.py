@@ -60,7 +60,7 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
 
 
 def add_relations(spec: Spec, items: ServedCollection) -> None:
-    """Add the members of an item with what can be embedded in it, after the components of all collections."""
+    """Add the schema of an item with embedded items; the components of all collections must be there."""
     schemas, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
     item, properties = schemas[kind]["properties"], dict[str, JsonSchema]()
     for name, relation in items.relations_for(EVERYBODY).items():
@@ -116,25 +116,11 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     properties |= {id: sent_id["id"]} if sent_id else {}
     if of_ids := view.schema.id_schema:
         properties[id] = {**of_ids, "description": sent_id["id"]["description"]}
-    # What clients depend on beside the schema of a field that they send.
-    extensions: dict[str, JsonSchema] = {}
-    for index in (index for index in items.resource.indexes if index.unique):
-        members = [*map(view.name_of, index.fields)]
-        for member in members:
-            extension = extensions.setdefault(member, {})
-            if rest := ", ".join(name for name in members if name != member):
-                extension["x-unique-with"] = [*extension.get("x-unique-with", []), rest]
-            else:
-                extension["x-unique"] = True
+    extensions = _extensions(items)
     instance = view.schema()
     optional = {name for name, declared in fields_of(instance).items() if is_optional(instance, declared)}
-    for name, declared in fields_of(instance).items():
-        if isinstance(declared, Status):
-            scopes = {"x-scopes": dict(declared.lifecycle.scopes)} if declared.lifecycle.scopes else {}
-            actions = {"x-by-actions": dict(declared.lifecycle.by_actions)} if declared.lifecycle.by_actions else {}
-            moves = {"x-transitions": dict(declared.lifecycle.moves)}
-            extensions[name] = {**extensions.get(name, {}), **moves, **scopes, **actions}
-    writable = {name: text | extensions.get(name, {}) for name, text in properties.items() if not text.get("readOnly")}
+    sendable = [name for name, member in properties.items() if not member.get("readOnly")]
+    writable = {name: properties[name] | extensions.get(name, {}) for name in sendable}
     others = {key: value for key, value in whole.items() if key == "additionalProperties"}  # none: unknown=EXCLUDE
     odd: JsonSchema = {}
     if instance.others is not None:
@@ -149,7 +135,7 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     item |= {"examples": [example]} if example else {}
     item |= {"x-id": id} if id != "id" else {}
     patch = {name: with_nulls["properties"][name] for name in writable if name != id}
-    if "PATCH" in items.resource.methods:  # else nothing refers to the components of what is inside
+    if "PATCH" in items.resource.methods:  # else nothing refers to the components of inner objects
         patch = {name: spec.patch(member) for name, member in patch.items()}
     sortable = view.queryable.sortable
     one = [(name, relation.to) for name, relation in items.relations_for(EVERYBODY).items() if not relation.is_back]
@@ -170,13 +156,32 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     }
 
 
+def _extensions(items: ServedCollection) -> dict[str, JsonSchema]:
+    """What clients depend on beside the schema of a field, by the name of the field: unique values, and transitions."""
+    view, extensions = items.whole, dict[str, JsonSchema]()
+    for index in (index for index in items.resource.indexes if index.unique):
+        members = [*map(view.name_of, index.fields)]
+        for member in members:
+            extension = extensions.setdefault(member, {})
+            if rest := ", ".join(name for name in members if name != member):
+                extension["x-unique-with"] = [*extension.get("x-unique-with", []), rest]
+            else:
+                extension["x-unique"] = True
+    for name, declared in fields_of(view.schema()).items():
+        if isinstance(declared, Status):
+            scopes = {"x-scopes": dict(declared.lifecycle.scopes)} if declared.lifecycle.scopes else {}
+            actions = {"x-by-actions": dict(declared.lifecycle.by_actions)} if declared.lifecycle.by_actions else {}
+            moves = {"x-transitions": dict(declared.lifecycle.moves)}
+            extensions[name] = {**extensions.get(name, {}), **moves, **scopes, **actions}
+    return extensions
+
+
 def _parameters(spec: Spec, items: ServedCollection, kind: str) -> Iterator[tuple[str, JsonSchema]]:
     """The parameters of this collection except its filters, by component name."""
     resource, view = items.resource, items.whole
     searched = list(dict.fromkeys(map(view.name_of, items.stored.collection.search)))
-    most = " or ".join(
-        map(str, sorted({relation.to.resource.embed_limit for relation in items.relations_for(EVERYBODY).values()}))
-    )
+    limits = {relation.to.resource.embed_limit for relation in items.relations_for(EVERYBODY).values()}
+    most = " or ".join(map(str, sorted(limits)))
     where = "any texts" if ANY in searched else ", ".join(searched)
     texts = filled(spec.common["collection"], kind=resource.singular, fields=where, most=most)
     limit = spec.common["parameters"]["Limit"]
@@ -308,12 +313,7 @@ def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str =
 def example_of(view: View, type_of_id: str | None) -> JsonSchema | None:
     """An item of the examples and defaults of the schema's fields; None if a required field has no example."""
     id = 12 if type_of_id in ("integer", "number") else "01912d68-783e-7a03-8467-5661c1243ad4"
-    item: JsonSchema = {
-        view.schema.id_name: id,
-        "created_at": EXAMPLE_TIME,
-        "updated_at": EXAMPLE_TIME,
-        "version": 1,
-    }
+    item: JsonSchema = {view.schema.id_name: id, "created_at": EXAMPLE_TIME, "updated_at": EXAMPLE_TIME, "version": 1}
     for name, field in fields_of(view.schema()).items():
         if examples := field.metadata.get("examples"):
             item[name] = examples[0]

@@ -163,9 +163,9 @@ class Spec(APISpec):
         return parameters
 
     def patch(self, schema: JsonSchema) -> JsonSchema:
-        """The schema of what a JSON Merge Patch (RFC 7396) has in place of a value.
+        """The schema of a value in a JSON Merge Patch (RFC 7396).
 
-        Of an object, also of one inside another, these are some members, and null for those that are removed.
+        An object in a patch, also an inner one, has some of its members, and null for a member that is removed.
         """
         if "anyOf" in schema:
             return _without_default(schema) | {"anyOf": [self.patch(choice) for choice in schema["anyOf"]]}
@@ -195,7 +195,7 @@ class Spec(APISpec):
         return self.schema(new) if new in self.reserved else reference
 
     def in_form(self, form: str, schema: Any) -> Any:
-        """A schema without what is left out at any depth: what is "Returned", without the defaults of what is sent."""
+        """A schema without some keywords at any depth: in the form "Returned", without the defaults of sent values."""
         if isinstance(schema, list):
             return [self.in_form(form, element) for element in schema]
         if not isinstance(schema, dict):

@@ -29,7 +29,7 @@ Entries = Iterator[tuple[int, Callable[[], Any]]]  # the position in the file, a
 
 
 class Columns(NamedTuple):
-    """The names of a collection and of what its items have in a file, in order, and those whose values are texts."""
+    """The name of a collection, the columns of its items in a file, in order, and those columns that have texts."""
 
     name: str
     names: tuple[str, ...]

@@ -92,7 +92,7 @@ def import_items(names_and_files: tuple[str, ...], version: str | None, revision
 
 
 class _Waiting:
-    """Items that refer to what is not there yet; and those behind them, where a collection is in that order."""
+    """Items that refer to items which are not stored yet; and the items behind them, in a collection with an order."""
 
     def __init__(self) -> None:
         self._items: list[tuple[_Import, Item]] = []
@@ -101,7 +101,7 @@ class _Waiting:
 
     @property
     def is_full(self) -> bool:
-        """Whether some must be stored before others can wait; one transaction may still add its own."""
+        """Whether items must be stored before more items can wait; a running transaction may still add its items."""
         return len(self._items) >= MOST_WAITING or self._bytes >= MOST_WAITING_BYTES
 
     def add(self, file_import: "_Import", item: Item) -> None:
@@ -259,7 +259,7 @@ def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is
             return
         try:
             refused: dict[int, Outcome] = _write(service, partial(_store_all, waiting))
-        except DuplicateValue as error:  # as of the items themselves it is in what is refused
+        except DuplicateValue as error:  # a duplicate of the items themselves is among the refused ones
             raise duplicate_of_function(error) from None
         for number, (file_import, item) in enumerate(waiting):
             if number in refused or not refused:
@@ -268,7 +268,7 @@ def _insert_waiting(service: Service, waiting: list[tuple[_Import, Item]], *, is
 
 
 def _without_bad(service: Service, waiting: Sequence[tuple[_Import, Item]], hint: str) -> list[tuple[_Import, Item]]:
-    """The items that refer to nothing but each other and what is stored; the others are bad."""
+    """The items whose references are stored, or are among these items; the others are bad."""
     keys = [(file_import.stored.name, item.record.id) for file_import, item in waiting]
     counts, bad = Counter(keys), set[int]()
     referring: dict[tuple[str, str], list[tuple[int, Refers, str | int, str]]] = {}

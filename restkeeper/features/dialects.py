@@ -254,7 +254,7 @@ def _embed(theirs: Given) -> Iterator[tuple[str, str]]:
 
 
 def _filters(filters: JsonObject, view: View, path: str = "", depth: int = MOST_NESTED) -> Iterator[Filter]:
-    """A list of values matches items with any of them, an empty one none; an object has what is inside a field."""
+    """A list of values matches items with any of them, an empty list no item; an object filters by inner fields."""
     if not depth:
         raise _fault("filter", f"has more than {MOST_NESTED} objects inside each other")
     for name, value in filters.items():

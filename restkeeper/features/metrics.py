@@ -96,7 +96,7 @@ class Metrics:
         self._known: dict[tuple[str, str, int], Histogram] = {}
 
     def count(self, served: Request, response: Response) -> None:
-        """Count one response, and the uses of what is deprecated."""
+        """Count one response, and the uses of deprecated fields, paths and versions."""
         route = served.url_rule.rule if served.url_rule else "(none)"
         method, status = served.method, response.status_code
         if (histogram := self._known.get((method, route, status))) is None:

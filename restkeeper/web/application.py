@@ -145,7 +145,7 @@ class Application(Flask):
         self.described: Callable[[], Application] = lambda: self
         self.refused: list[Callable[[str], None]] = []
         self.trusts_host: Callable[[str], bool] = lambda host: True
-        self.trusts_any_host = True  # so that a request's host is no more than what the client says
+        self.trusts_any_host = True  # so that the client can name any host
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
         self._failures: set[tuple[Answered, type[Exception]]] = set()
 
@@ -169,7 +169,7 @@ class Application(Flask):
         return f"/_/{'/'.join(parts)}" if self.collections.intersection(parts[:1]) else path
 
     def make_response(self, rv: Any) -> Response:
-        """The response for what a view returns, as Flask has it: a text is HTML. In JSON, decimals are exact."""
+        """The response for the result of a view, as in Flask: a text is HTML. In JSON, decimals are exact."""
         value, *rest = rv if isinstance(rv, tuple) else (rv,)
         if isinstance(value, dict | list):
             value = self.response_class(exactjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))

@@ -232,7 +232,7 @@ class Guard:
         raise lacking(needed)
 
     def register(self, app: Application) -> None:
-        """Read what every route needs, also of those that are added later. Raises ValueError: see `_read_needs`."""
+        """Read the needs of every route, also of later ones. Raises ValueError: see `_read_needs`."""
         for endpoint, view in app.view_functions.items():
             self._read_needs(endpoint, view)
         app.adding = self._read_needs

@@ -79,7 +79,7 @@ def render(problem: Problem) -> Response:
 
 
 def _log_rarely(problem: Problem, cause: BaseException) -> None:
-    """Log a line, with the traceback of what is not foreseen, unless there was one about the same cause."""
+    """Log a line, with the traceback of an unforeseen error, unless there was a line about the same cause."""
     if not is_due((type(cause), _NUMBER.sub("", str(cause)))):
         return
     reason = cause.__cause__ or cause

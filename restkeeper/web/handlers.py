@@ -186,7 +186,7 @@ class CollectionHandlers:
     def not_modified(
         self, call: Call, tag: str, updated_at: str = "", also: tuple[tuple[str, str], ...] = ()
     ) -> Reply | None:
-        """The 304 to a client that has this state, with what a 200 says of caching (RFC 9110, section 15.4.5)."""
+        """The 304 to a client that has this state, with the caching fields of a 200 (RFC 9110, section 15.4.5)."""
         call.conditions.require(tag, updated_at, reads=True)
         if not call.conditions.are_held(tag, updated_at):
             return None

@@ -17,7 +17,7 @@ AHEAD = "restkeeper.ahead"  # in the WSGI environment: what was read with the cr
 
 
 class Lookup:
-    """Reads the record of a credential with what the request will read.
+    """Reads the record of a credential, together with the record that the request will read.
 
     That is an item, for routes that read one; the change token of a collection, for its list; and what the
     features read `ahead`: each says a key, given the request and the id of its caller, or None.

@@ -139,7 +139,7 @@ def _printable(text: str) -> str:
 
 
 def _short_line(line: Line, colour: Callable[[object, int], str] = lambda text, code: str(text)) -> bytes:
-    """A line for who develops: the time of day and what was answered; below it what is wrong."""
+    """A line for a developer: the time of day and the response; below it the problem."""
     lines = [colour(line["time"][11:19], _DIM)]
     if status := line.get("status"):
         coloured = colour(status, _COLOURS[status // 100 - 1])
@@ -179,7 +179,7 @@ def configure_logging(log_format: str, level: str) -> None:
 
 
 class _Lines(logging.Formatter):
-    """Formats log records like the lines of requests; a traceback that is not whole has those of the service alone."""
+    """Formats log records like the lines of requests; a short traceback has the lines of the service alone."""
 
     def __init__(self, shape: Callable[[Line], bytes], *, is_whole: bool) -> None:
         super().__init__()

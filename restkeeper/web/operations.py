@@ -232,7 +232,7 @@ class Description(Protocol):
 
 @dataclass(frozen=True)
 class Contribution:
-    """What an open feature adds to the description of operations: of those of the group `to`, or without it of all.
+    """What an open feature adds to the description of the operations of the group `to`; without it, of all operations.
 
     Components are given by name. The parameters stand where the group is named. The headers are those of all responses;
     with a group, of all but problems. `security` are the schemes of credentials; with OWN as `to`, only of the
@@ -290,7 +290,7 @@ _KINDS = ((fields.Integer, Kind.INTEGER), (fields.Decimal | fields.Float, Kind.N
 
 
 def with_arguments(view: Callable[..., Any], **readers: Callable[[], Any]) -> Callable[..., Any]:
-    """The view, called with what the readers return as well."""
+    """The view, called with more arguments: the results of the readers."""
 
     @wraps(view)
     def call(*values: Any, **arguments: Any) -> Any:
@@ -319,7 +319,7 @@ def read_body(schema: Schema) -> Any:
 
 
 def _value(text: str, field: Field, declared: fields.Field[Any]) -> Any:
-    """The value of a parameter. Raises ValueError with what would be right: of a whole number within its own bounds."""
+    """The value of a parameter. Raises ValueError, which names the right values: of a whole number its bounds."""
     try:
         return value_of(text, field)
     except ValueError:

@@ -122,7 +122,7 @@ def _checksum(payload: bytes, bound: bytes) -> bytes:
 
 
 def _bound(path: str, args: Arguments, listing: ListRequest) -> bytes:
-    """A digest of what the walk must not change: the list, its sort and its filters, in any order of parameters.
+    """A digest of the parameters that a walk must not change: the list, its sort and filters, in any order.
 
     All names are those that callers know, so that a walk through an older version goes on when a field gets another.
     """

@@ -192,7 +192,7 @@ def require_known(app: Application, service: Service) -> None:
 
 
 def _missing(deprecation: Deprecation, views: Mapping[str, View], routes: Iterable[tuple[str, str]]) -> str:
-    """Why a declaration names nothing that there is, with what there is; empty if it does."""
+    """Why a declaration names no path, method, collection or field that exists, and which exist; empty if it does."""
     if deprecation.path:
         prefix = prefix_of(deprecation.version)
         here = {(rule.removeprefix(prefix), method) for rule, method in routes if rule.startswith(f"{prefix}/")}

@@ -82,7 +82,7 @@ class OlderView(View):
         self._same, refused = {name: name for name in self.names}, dict[str, str]()
         # The fields that each of the newest ones comes from.
         self._origins: dict[str, tuple[str, ...]] = {name: (name,) for name in self.names}
-        self._converted = set[str]()  # the newest names of those that a step converts
+        self._converted = set[str]()  # the newest names of fields that a step converts
         for step in self._chain.steps:
             is_converted = isinstance(step, Convert) or not self._converted.isdisjoint(step.before)
             self._converted = self._converted.difference(step.before).union(step.after if is_converted else ())
@@ -174,7 +174,7 @@ class OlderView(View):
 
     def _changed(self, record: Record, change: Callable[..., Record], now: str, limits: ItemLimits) -> Record:
         before = record._replace(body=self.body(record), fingerprint=self._older.fingerprint)
-        together = ItemLimits(2 * limits.size, 2 * limits.values)  # of an item, and of what is stored beside it
+        together = ItemLimits(2 * limits.size, 2 * limits.values)  # of an item, and of values beside it
         after = change(before, now=now, limits=together)
         if after is before:
             return record
@@ -213,8 +213,8 @@ class OlderView(View):
     ) -> Record:
         """What `store` returns for the newest revision of an item of the older one.
 
-        Callers saw its members `before` the change, with what is `removed` beside it; it was stored as `current`, if
-        that is of a later revision. If the owner of a new one `is_beside` it, that is no matter of the steps. Raises
+        Callers saw its members `before` the change, beside the `removed` fields; it was stored as `current`, if that
+        is of a later revision. If the owner of a new one `is_beside` it, that is no matter of the steps. Raises
         ValidationFailed, also for new values that would be read back as other ones.
         """
         of_server, beside = self._older.revision.of_server, self._newest.revision.owner if is_beside else ""
@@ -244,7 +244,7 @@ class OlderView(View):
         return record._replace(removed=removed)
 
     def known_fault(self, fault: JsonObject) -> JsonObject:
-        """With the name that callers know, and without a path into what they do not."""
+        """The fault with the name that callers know, and without a path into values that they do not know."""
         name, slash, rest = fault["pointer"].removeprefix("#/").partition("/")
         if name not in self._origins:
             return fault | {"pointer": "#"}

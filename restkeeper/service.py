@@ -18,7 +18,7 @@ from restkeeper.resources.call import EVERYBODY, PROGRAM, of_program
 from restkeeper.resources.changes import Domain, Unit
 from restkeeper.resources.checks import RESERVED, require_possible
 from restkeeper.resources.embedding import relations_of, with_hops, with_related
-from restkeeper.resources.functions import Items, current_items, query_of, stored_in
+from restkeeper.resources.functions import Items, current_items
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.items import ServedCollection
@@ -26,7 +26,8 @@ from restkeeper.resources.migration import Conversion
 from restkeeper.resources.parameters import GROUPED
 from restkeeper.resources.queries import ListRequest
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.views import StoredView, Views
+from restkeeper.resources.searches import query_of
+from restkeeper.resources.views import StoredView, Views, stored_in
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable

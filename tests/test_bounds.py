@@ -13,7 +13,7 @@ from restkeeper.features.harness import MOST_BODY, MOST_VALUES, documents, fault
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
 from restkeeper.features.webhooks import deliverer, sender
-from restkeeper.resources import checks, filters, functions, queries
+from restkeeper.resources import checks, filters, functions, queries, searches
 from restkeeper.resources.call import CHANGE_SECONDS
 from restkeeper.resources.embedding import MOST_ELEMENTS
 from restkeeper.resources.groups import MOST_GROUPS
@@ -67,8 +67,8 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "fields of an index": (MOST_INDEXED, checks.LONGEST_INDEXED),
     "time for which a change waits": (CHANGE_SECONDS, CHANGE_SECONDS + postgresql.ANSWER_SECONDS),
     "time for which a search": (connection.BUSY_SECONDS, search.READ_SECONDS),
-    "items that `items.find` returns": (functions.MOST_FOUND, functions.MOST_BYTES),
-    "time of an `items.find`": (functions.FIND_SECONDS,),
+    "items that `items.find` returns": (searches.MOST_FOUND, functions.MOST_BYTES),
+    "time of an `items.find`": (searches.FIND_SECONDS,),
     "free bytes on SQLite's disk": (CONFIG.min_free_space,),
     "SQLite's log": (connection.LOG_BYTES, writer.LOG_FULL),
     "time for which a start waits": (START_SECONDS,),

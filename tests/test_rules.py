@@ -28,7 +28,7 @@ from restkeeper import (
     needs,
     read_item,
 )
-from restkeeper.resources import functions
+from restkeeper.resources import functions, searches
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreContended
@@ -234,7 +234,7 @@ def test_a_search_that_is_a_fault_of_the_service(
     reason: str,
 ) -> None:
     """The caller learns nothing, and the log has what is wrong. Nothing is stored."""
-    monkeypatch.setattr(functions, "MOST_FOUND", 3)
+    monkeypatch.setattr(searches, "MOST_FOUND", 3)
 
     @things.action("do", of="collection")
     def do(items: Items) -> None:
@@ -256,7 +256,7 @@ def test_the_time_limit_of_a_search_ends_its_work_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things: Resource
 ) -> None:
     """It is a 503 that can be repeated. Others that share its commit are stored."""
-    monkeypatch.setattr(functions, "FIND_SECONDS", 0.0)
+    monkeypatch.setattr(searches, "FIND_SECONDS", 0.0)
 
     @things.before("create")
     def look(thing: Item, before: Item | None, items: Items) -> None:
@@ -286,8 +286,8 @@ def test_a_slow_search_is_logged_with_its_plan_and_the_index_that_it_needs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, things: Resource
 ) -> None:
     """Once a minute for each form of query, whatever its values."""
-    monkeypatch.setattr(functions, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(functions, "FIND_SECONDS", SECONDS)
+    monkeypatch.setattr(searches, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(searches, "FIND_SECONDS", SECONDS)
     monkeypatch.setattr(clock, "_logged", {})
 
     def do(items: Items) -> None:

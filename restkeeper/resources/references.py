@@ -10,14 +10,8 @@ from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.changes import Change, Domain, Unit
-from restkeeper.resources.functions import (
-    MOST_CHANGES,
-    Items,
-    as_conflict,
-    item_of,
-    require_few_references,
-    without_server_fields,
-)
+from restkeeper.resources.function_errors import as_conflict
+from restkeeper.resources.functions import MOST_CHANGES, Items, item_of, require_few_references, without_server_fields
 from restkeeper.resources.item import NO_LIMITS
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView

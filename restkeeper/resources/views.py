@@ -254,6 +254,13 @@ class StoredView(ItemForm, View):
         return super().bodies(page)
 
 
+def stored_in(collections: Mapping[str, StoredView], collection: str) -> StoredView:
+    """A collection by its name. Raises ValueError if there is none."""
+    if (stored := collections.get(collection)) is None:
+        raise ValueError(f"there is no collection {collection!r}; there are: {', '.join(collections)}")
+    return stored
+
+
 class PartialViews:
     """See `Views`: at each moment the `whole` without the fields whose end is over, and what a caller may not see."""
 

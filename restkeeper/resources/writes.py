@@ -23,14 +23,8 @@ from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import NONE, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, Change, Command, Domain, Once, Operation, Unit
 from restkeeper.resources.declaration import Action, Ownership
-from restkeeper.resources.functions import (
-    Items,
-    as_conflict,
-    changed_record,
-    invoke,
-    require_few_references,
-    returned_json,
-)
+from restkeeper.resources.function_errors import as_conflict, returned_json
+from restkeeper.resources.functions import Items, changed_record, invoke, require_few_references
 from restkeeper.resources.item import Loaded
 from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.parameters import Arguments

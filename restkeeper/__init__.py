@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from restkeeper.resources.evolution import Step as Step
     from restkeeper.resources.functions import Items as Items
     from restkeeper.resources.resource import Resource as Resource
-    from restkeeper.resources.views import Visible as Visible
+    from restkeeper.resources.visible import Visible as Visible
     from restkeeper.schemas.fields import Email as Email
     from restkeeper.schemas.fields import IntegerReference as IntegerReference
     from restkeeper.schemas.fields import JsonObject as JsonObject
@@ -82,7 +82,7 @@ _HOMES = {
     "resources.changes": ["Change", "Once", "Unit"],
     "resources.functions": ["Items"],
     "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
-    "resources.views": ["Visible"],
+    "resources.visible": ["Visible"],
     "schemas.fields": [
         *("Email", "IntegerReference", "JsonObject", "Lifecycle", "ListOf", "Money", "Owner", "Pattern", "Reference"),
         *("Status", "Text", "Time", "Url", "Whole"),

@@ -55,8 +55,8 @@ def create_app(
 
     `roles` have the scopes of each role, by its name, which keys and tokens can have in their place.
 
-    `features` are open, and of those that are given by name also the ones that usually are not; except those in
-    `without`: `without={"webhooks"}` closes one, and `features=(*FEATURES, AUDIT)` opens one of your own.
+    `features` are open, except the names in `without`; a feature that usually is not open has to be named.
+    `without={"webhooks"}` closes a feature, and `features=(*FEATURES, AUDIT)` opens a feature of your own.
 
     `blueprints` are served at their own paths; every view says what it `needs`. `name` is the title of the documents.
 
@@ -95,7 +95,7 @@ def create_app(
 
 @dataclass
 class _Program:
-    """What the applications of a service are made of: it has one, or in a harness one for each space."""
+    """The parts of the applications of a service: it has one application, or in a harness one for each space."""
 
     config: Config
     resources: Sequence[Resource]
@@ -106,10 +106,10 @@ class _Program:
     blueprints: Sequence[Blueprint]
     name: str
     serves: bool
-    _empty: Any = None  # what a store of a harness holds at first, so that those of spaces are quick to make
+    _empty: Any = None  # the content of an empty store of a harness, so that the stores of spaces are quick to make
 
     def application(self, clock: Clock, wait_seconds: float = 0.0) -> Application:
-        """An application with a store, for which it waits so long."""
+        """An application with a store, for which it waits this time."""
         service = self._service(clock)
         if self.serves:
             service.store.initial_content = self._empty
@@ -143,21 +143,20 @@ class _Program:
 
 
 def _convert(service: Service) -> None:
-    """Convert what is of an earlier revision, at a start. Raises StoreError: also for items that other programs use.
+    """Convert items of an earlier revision, at a start. Raises StoreError, also for items that other programs use.
 
-    Those of features, which are keys, are converted beside other programs: these accept credentials all the same.
-
-    A program of the former revision starts while they are converted: it can be that they stay so.
+    The items of features, which are keys, are converted while other programs use them: these programs accept the
+    credentials all the same. A program of the former revision can start meanwhile: its items stay in this revision.
     """
-    found, is_shared = service.conversions(), service.location.shared
-    found = [each for each in found if not (is_shared and each.former == -each.revision)]
-    for each in found:
-        if is_shared and each.items and each.name in service.stored:
-            raise RevisionDiffers(each.name, each.revision, each.former)
-    if found:
-        convert(service.store, found, rfc3339(service.clock.time()))
-    for each in found:
-        print(f"restkeeper: the items of {each.name} have revision {each.revision} now", file=sys.stderr)
+    is_shared = service.location.shared
+    conversions = [one for one in service.conversions() if not (is_shared and one.former == -one.revision)]
+    for conversion in conversions:
+        if is_shared and conversion.items and conversion.name in service.stored:
+            raise RevisionDiffers(conversion.name, conversion.revision, conversion.former)
+    if conversions:
+        convert(service.store, conversions, rfc3339(service.clock.time()))
+    for conversion in conversions:
+        print(f"restkeeper: the items of {conversion.name} have revision {conversion.revision} now", file=sys.stderr)
     for line in service.warnings():
         print(f"restkeeper: {line}", file=sys.stderr)
 
@@ -168,7 +167,7 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
     app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = config.max_body  # also of views that read the body by themselves
     app.extensions[EXTENSION] = service
-    app.collections = {each.public_name for each in service.resources}
+    app.collections = {resource.public_name for resource in service.resources}
     app.collections |= {"docs", "browse"} if "openapi.json" in app.collections else set()  # which read what is beside
     if config.trusted_proxies:
         app.wsgi_app = edge.TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
@@ -205,12 +204,12 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
     domain.changed.add(run_after)
 
     for version in service.served:
-        service.writes[version.name] = found = {
+        service.writes[version.name] = collections = {
             name: service.items_of(stored, domain.views_of(stored, version.name))
             for name, stored in service.stored.items()
         }
-        for each in found.values():
-            each.relations = relations_of(each, found.values())
+        for items in collections.values():
+            items.relations = relations_of(items, collections.values())
     for name, stored in service.stored.items():
         service.mount(partial(routes_of, service.writes, name), unversioned=True, path=stored.resource.path)
     for seams in parts:
@@ -225,15 +224,15 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
 def stored_collections(resources: Iterable[Resource]) -> list[StoredCollection]:
     """All that a store holds for a service with these resources and every feature."""
     parts = [feature.stored() for feature in FEATURES]
-    items = [each for part in parts for each in (*part.collections, *part.items)]
-    return _collections([*resources, *items], [each for part in parts for each in part.records])
+    items = [collection for part in parts for collection in (*part.collections, *part.items)]
+    return _collections([*resources, *items], [collection for part in parts for collection in part.records])
 
 
 def _collections(items: Iterable[Resource | StoredView], records: Iterable[StoredCollection]) -> list[StoredCollection]:
-    """All that a store holds for these items, of the service and of features, and these records of features."""
-    resources = [each.resource if isinstance(each, StoredView) else each for each in items]
-    last_ids = [LAST_IDS] if any(each.has_integer_ids for each in resources) else []
-    return [*(each.collection for each in resources), *last_ids, *records]
+    """All that a store holds for these items, of the service and of features, and for these records of features."""
+    resources = [item.resource if isinstance(item, StoredView) else item for item in items]
+    last_ids = [LAST_IDS] if any(resource.has_integer_ids for resource in resources) else []
+    return [*(resource.collection for resource in resources), *last_ids, *records]
 
 
 def _open(features: Iterable[Feature | str], without: Iterable[str]) -> tuple[list[Feature], list[Feature]]:
@@ -241,19 +240,19 @@ def _open(features: Iterable[Feature | str], without: Iterable[str]) -> tuple[li
     for names in (features, without):
         if isinstance(names, str):
             raise ConfigError(f"features: {names!r} is a text; give a set of names, such as {{{names!r}}}")
-    known, opened, without = {feature.name: feature for feature in FEATURES}, set[str](), {*without}
+    by_name, opened, without = {feature.name: feature for feature in FEATURES}, set[str](), {*without}
     for feature in features:
-        if isinstance(feature, Feature) and known.setdefault(feature.name, feature) is not feature:
+        if isinstance(feature, Feature) and by_name.setdefault(feature.name, feature) is not feature:
             raise ConfigError(f"features: {feature.name!r} is the name of two features: change one")
         if not isinstance(feature, Feature | str):
             raise ConfigError(f"features has {feature!r}: must be a Feature(…), or the name of one")
         if isinstance(feature, str) or feature.usual:
             opened.add(feature if isinstance(feature, str) else feature.name)
-    if unknown := sorted({*opened, *without} - known.keys()):
-        raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(known)}")
+    if unknown := sorted({*opened, *without} - by_name.keys()):
+        raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(by_name)}")
     opened -= without
-    closed = [feature for name, feature in known.items() if name not in opened]
-    return [feature for name, feature in known.items() if name in opened], closed
+    closed = [feature for name, feature in by_name.items() if name not in opened]
+    return [feature for name, feature in by_name.items() if name in opened], closed
 
 
 def _require_store(config: Config, stores: Collection[str]) -> None:
@@ -261,8 +260,8 @@ def _require_store(config: Config, stores: Collection[str]) -> None:
     scheme = config.database_url.partition("://")[0]
     backend = BACKENDS.get(scheme)  # tests use any memory
     if backend and not backend.temporary and backend not in [BACKENDS[name] for name in stores]:
-        known = " or ".join(stores) or "no store"
-        raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {known}")
+        names = " or ".join(stores) or "no store"
+        raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {names}")
 
 
 def _require_resources(resources: Any) -> list[Resource]:
@@ -294,12 +293,12 @@ def _require_possible(
             if getattr(config, setting) not in (getattr(Config, setting), "off"):
                 why = f"has no effect while the feature {feature.name!r} is closed"
                 raise ConfigError(f"{setting.upper()}: is set, and {why}")
-    if taken := [each.path for each in resources if each.path in RESERVED and len(list(versions)) > 1]:
-        raise ConfigError(f"path={taken[0]!r}: each version has a page there: choose another one")
+    if (paths := RESERVED.intersection(resource.path for resource in resources)) and len(list(versions)) > 1:
+        raise ConfigError(f"path={min(paths)!r}: each version has a page there: choose another one")
     if "versions" not in features and (len(list(versions)) > 1 or versions.deprecations):
         raise ConfigError("features: the service declares versions or deprecations, so 'versions' cannot be closed")
     if "roles" not in features and roles:
         raise ConfigError("features: the service declares roles, so 'roles' cannot be closed")
-    if owned := [each.name for each in resources if each.ownership is not Ownership.NONE]:
-        if "ownership" not in features:
-            raise ConfigError(f"features: {owned[0]!r} declares an ownership, so 'ownership' cannot be closed")
+    names = [resource.name for resource in resources if resource.ownership is not Ownership.NONE]
+    if names and "ownership" not in features:
+        raise ConfigError(f"features: {names[0]!r} declares an ownership, so 'ownership' cannot be closed")

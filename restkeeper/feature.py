@@ -1,6 +1,6 @@
 """Features: objects that take part in a service by its seams.
 
-A seam is a place of the kernel that calls what features have given, in the order of the features.
+A seam is a place of the kernel that calls functions of the features, in the order of the features.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +23,13 @@ from restkeeper.web.operations import Contribution
 
 @dataclass(frozen=True)
 class Seams:
-    """What one feature gives to each seam of a service; most give to few.
+    """The functions of one feature for the seams of a service; most features use few seams.
 
     `arriving` wrap the WSGI application. `checking` are called with each request at a stage, and can return the
     response or raise a problem; `answered` with each response. `identify` say whose a credential is. `ahead` return the
-    key of what a request will read of the store, given its caller's id, so that it is read with the credential.
+    key of the record that a request will read, for the id of its caller, so that it is read with the credential.
 
-    `view` return how callers of a version see the items of a collection, given how they saw them so far. `query` can
+    `view` return how callers of a version see the items of a collection, by the view so far. `query` can
     change the arguments of a request before items are read. `once` returns the record of a request that is done once.
     `changing` return a change of an item before it is written, as it is to be; `changed` are called after it, in its
     transaction.
@@ -82,7 +82,7 @@ class Feature:
 
     def stored(self) -> FeatureParts:
         """What it stores. Loads the modules that declare it."""
-        return FeatureParts(*(tuple(map(loaded, each)) for each in (self.collections, self.items, self.records)))
+        return FeatureParts(*(tuple(map(loaded, names)) for names in (self.collections, self.items, self.records)))
 
     def seams(self, service: Service) -> Seams:
         """How it takes part in a service. Raises what `install` raises, and ConfigError for what is none."""

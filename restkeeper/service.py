@@ -48,8 +48,8 @@ NAME = "Restkeeper"
 START_SECONDS = 60.0  # for which a start waits for a store that is away or locked
 START_PAUSE_SECONDS = 0.25  # between two attempts
 
-# The stores that the start of the service has opened, by name, with the time of the last conversion of each collection:
-# the server's workers inherit them. They create no store that is missing: its disk may not be mounted.
+# The stores that the start of the service has opened, by name, with the times when their collections were last
+# converted: the server's workers inherit them. Workers create no missing store: its disk may not be mounted.
 started_stores: dict[str, dict[str, str]] = {}
 
 
@@ -57,11 +57,11 @@ started_stores: dict[str, dict[str, str]] = {}
 class Service:
     """The configuration, the store and the other shared parts. `name` is that of the service in its documents.
 
-    `stored` are the items of its collections as they are stored, by the name of the collection, and `of_features` those
-    that features have beside them, such as keys. `features` has the names of the open features, which take part in it
-    by its seams: see `restkeeper.feature`. Collections of `closed` features stay in the store. The description of the
-    service has `contributions`. Of the `versions` those in `served` have routes, and `writes` has what callers of each
-    read and write of the collections, by their names. Its `roles` are as they are declared.
+    `stored` are the items of its collections as they are stored, by the name of the collection, and `of_features` the
+    items of features, such as keys. `features` has the names of the open features, which take part by the seams: see
+    `restkeeper.feature`. Collections of `closed` features stay in the store. The description of the service has
+    `contributions`. The versions in `served` have routes, and `writes` has the items that callers of a version read and
+    write, by version and collection. Its `roles` are as they are declared.
     """
 
     app: Application
@@ -86,20 +86,20 @@ class Service:
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The declarations of its collections."""
-        return tuple(each.resource for each in self.stored.values())
+        return tuple(stored.resource for stored in self.stored.values())
 
     @property
     def default_version(self) -> str:
         """The version of the unversioned paths, or when it is retired, the one to use instead."""
         return self.versions.replacement_for(self.versions.unversioned, self.clock.time())
 
-    def items_of(self, stored: StoredView, known: Views | None = None, **options: Any) -> ServedCollection:
+    def items_of(self, stored: StoredView, views: Views | None = None, **options: Any) -> ServedCollection:
         """The items of a collection, as callers see them."""
-        return ServedCollection(stored, known or stored, self.store, self.config, self.domain, **options)
+        return ServedCollection(stored, views or stored, self.store, self.config, self.domain, **options)
 
     @cached_property
     def related(self) -> Mapping[str, ServedCollection]:
-        """The items of each collection, and those that they refer to, as they are stored, whoever calls."""
+        """The items of all collections as they are stored, with the items that they refer to, for every caller."""
         options = self.store, self.config, Domain(clock=self.clock)
         readers = {name: ServedCollection(stored, stored, *options) for name, stored in self.stored.items()}
         for items in readers.values():
@@ -107,46 +107,47 @@ class Service:
         return readers
 
     def mount(self, routes: Callable[[str], Blueprint], *, unversioned: bool = False, path: str = "") -> None:
-        """Register the routes that `routes` returns for a version, in each one: at /api/VERSION/NAME, or this `path`.
+        """Register the routes that `routes` returns for a version, for all versions: at /api/VERSION/NAME, or `path`.
 
-        If they are `unversioned` too, those of the version of the unversioned paths are also at /NAME.
+        Routes that are `unversioned`, too, are also at /NAME, in the version of the unversioned paths.
         """
         for version in self.served:
-            made = routes(version.name)
-            at, prefix = path or made.name, prefix_of(version.name)
-            places = {f"{version.name}_{made.name}": f"{prefix}/{at}"}
+            blueprint = routes(version.name)
+            address, prefix = path or blueprint.name, prefix_of(version.name)
+            places = {f"{version.name}_{blueprint.name}": f"{prefix}/{address}"}
             if unversioned and version.name == self.versions.unversioned:
-                places[made.name] = f"/{at}"
+                places[blueprint.name] = f"/{address}"
             for name, place in places.items():
-                self.app.register_blueprint(made, url_prefix=place, name=name)
+                self.app.register_blueprint(blueprint, url_prefix=place, name=name)
             self.app.mounted |= places.keys()
 
     def write(self, work: Callable[[Unit], T], **options: Any) -> T:
-        """What `work` returns, done for a program in one transaction. Takes the options and raises as `Store.write`."""
+        """The result of `work`, for a program in one transaction. Takes the options and raises as `Store.write`."""
         return self.store.write(lambda transaction: work(Unit(self.domain, transaction, of_program())), **options)
 
     def conversions(self, *, accepts: bool = False) -> list[Conversion]:
-        """What is to be converted: the collections whose items are of an earlier revision. See `Conversion`.
+        """The collections with items of an earlier revision, which need a `Conversion`.
 
-        The views know then when the others were converted.
+        Sets in all views when their items were last converted.
         """
-        found, conversions = self.store.stored(), list[Conversion]()
+        states, conversions = self.store.stored(), list[Conversion]()
         for stored in (*self.stored.values(), *self.of_features.values()):
-            stored.changed_at = found[stored.name].converted_at
-            former, items, _ = found[stored.name]
-            if former < stored.revision.number:
-                shown = {each.name: self.domain.views_of(stored, each.name).of(PROGRAM) for each in self.served}
-                older = {name: each for name, each in shown.items() if each.fingerprint != stored.fingerprint}
-                conversions.append(Conversion(stored, older, former, items, accepts))
+            stored.changed_at = states[stored.name].converted_at
+            revision, items, _ = states[stored.name]
+            if revision < stored.revision.number:
+                names = [version.name for version in self.served]
+                views = {name: self.domain.views_of(stored, name).of(PROGRAM) for name in names}
+                older = {name: view for name, view in views.items() if view.fingerprint != stored.fingerprint}
+                conversions.append(Conversion(stored, older, revision, items, accepts))
         return conversions
 
     def unserved(self, stored: Mapping[str, StoredState]) -> dict[str, StoredState]:
-        """What a store has of collections that no resource serves, of all that is `stored`, by their names."""
-        known = {*self.stored, *RESERVED, *self.closed}
-        return {name: each for name, each in sorted(stored.items()) if name not in known and name[0] != "_"}
+        """The collections of a store that no resource serves, by name: a selection of `stored`."""
+        others = {*self.stored, *RESERVED, *self.closed}
+        return {name: state for name, state in sorted(stored.items()) if name not in others and name[0] != "_"}
 
     def warnings(self) -> Iterator[str]:
-        """What can be done with the items of such collections in a store that stays, a line each."""
+        """Lines that say what to do with items of unserved collections, in a store that is not temporary."""
         stored = {} if self.location.temporary else self.store.stored()
         for name, (revision, items, _) in self.unserved(stored).items():
             if items:
@@ -158,7 +159,7 @@ class Service:
         """Open the store now, so that a start without it fails. Raises StoreError.
 
         While a server is away or another program has the store locked, it tries again, for `wait_seconds`. A worker
-        opens the store later, and this returns False: its own end would be that of the whole server.
+        opens the store later, and this returns False: if a worker ended, the whole server would end.
         """
         if self.location.name in started_stores:
             return False
@@ -184,8 +185,8 @@ def locate_store(config: Config) -> Location:
         return locate(config.database_url)
     except ValueError as error:
         scheme, separator, rest = config.database_url.partition("://")
-        shown = config.database_url if "@" not in rest else f"{scheme}{separator}…"  # without a password
-        raise ConfigError(f"DATABASE_URL={shown!r}: must be {error}") from None
+        url = config.database_url if "@" not in rest else f"{scheme}{separator}…"  # without a password
+        raise ConfigError(f"DATABASE_URL={url!r}: must be {error}") from None
 
 
 def make_service(
@@ -201,11 +202,11 @@ def make_service(
     closed: Names[str] = (),
     clock: Clock = time,
 ) -> Service:
-    """Create a service of these items, and those `of_features`, whose store has `collections` and is not open yet.
+    """Create a service of these items, and of the items `of_features`. Its store has `collections`; it is not open yet.
 
     Raises ConfigError for an invalid URL, and DeclarationError for collections that do not fit.
     """
-    require_possible([each.resource for each in views])
+    require_possible([view.resource for view in views])
     location = locate_store(config)
     options = Options(
         synchronous=config.sqlite_synchronous,
@@ -218,24 +219,23 @@ def make_service(
     listed, is_local = [origin for origin in config.cors_origins if origin != "*"], config.auth == "open"
     require_own_site = own_site_check(listed, local_only=is_local)  # any page may call, but not as its reader
     guard = Guard(required=config.auth == "required", local_only=is_local, require_own_site=require_own_site)
-    guard.scopes |= dict.fromkeys(scope for each in views for scope in each.revision.scopes)
+    guard.scopes |= dict.fromkeys(scope for view in views for scope in view.revision.scopes)
     served = tuple(versions.served(clock.time()))
     names, limits = frozenset(features), ItemLimits(*config.item_limits)
     domain = Domain(clock=clock, limits=limits, large=one_at_a_time("large bodies", clock))
     lookup = Lookup(store, clock)
-    by_name = {each.name: each for each in views}
-    domain.resources = {name: each.resource for name, each in by_name.items()}
-    own = {each.name: each for each in of_features}
-    if both := by_name.keys() & own.keys():
+    stored, feature_views = {view.name: view for view in views}, {view.name: view for view in of_features}
+    domain.resources = {name: view.resource for name, view in stored.items()}
+    if both := stored.keys() & feature_views.keys():
         raise ConfigError(f"features: {min(both)!r} is a collection of the service, and what a feature stores")
-    for each in (*views, *own.values()):
-        each.changed_at = started_stores.get(location.name, {}).get(each.name, "")
+    for view in (*views, *feature_views.values()):
+        view.changed_at = started_stores.get(location.name, {}).get(view.name, "")
     app = Application("restkeeper", static_folder=None)
-    made = Service(
+    service = Service(
         app,
         config,
-        by_name,
-        own,
+        stored,
+        feature_views,
         location,
         store,
         clock,
@@ -249,8 +249,8 @@ def make_service(
         frozenset(closed),
         roles,
     )
-    domain.items = partial(Items, collections=by_name, related=lambda: made.related)
-    return made
+    domain.items = partial(Items, collections=stored, related=lambda: service.related)
+    return service
 
 
 def service_of(app: Flask) -> Service:
@@ -259,22 +259,22 @@ def service_of(app: Flask) -> Service:
 
 
 def serve_blueprints(service: Service, blueprints: Iterable[Blueprint]) -> None:
-    """Serve what a service has besides its collections, at the paths that it says, and in no version of the API.
+    """Serve the blueprints of a service at their own paths, in no version of the API.
 
-    Raises ValueError for a path of the engine's or of a collection.
+    Raises ValueError for a path of the engine or of a collection.
     """
     app = service.app
-    known, taken = {rule.rule for rule in app.url_map.iter_rules()}, {*RESERVED, *app.collections}
+    engine_paths, reserved = {rule.rule for rule in app.url_map.iter_rules()}, {*RESERVED, *app.collections}
     names = set()
-    for each in blueprints:
-        if not isinstance(each, Blueprint):
-            raise ValueError(f"blueprints: {each!r}: must be a flask.Blueprint")
-        app.register_blueprint(each)
-        names.add(each.name)
+    for blueprint in blueprints:
+        if not isinstance(blueprint, Blueprint):
+            raise ValueError(f"blueprints: {blueprint!r}: must be a flask.Blueprint")
+        app.register_blueprint(blueprint)
+        names.add(blueprint.name)
     for rule in app.url_map.iter_rules():
-        first = rule.rule.split("/")[1]
+        name = rule.rule.split("/")[1]
         if rule.endpoint.partition(".")[0] in names:
-            if rule.rule in known or "<" in first or not taken.isdisjoint({first, first.partition(".")[0]}):
+            if rule.rule in engine_paths or "<" in name or not reserved.isdisjoint({name, name.partition(".")[0]}):
                 raise ValueError(f"{rule.endpoint}: {rule.rule}: the path is taken; begin it with a name like /reports")
             operation = operation_of(app.view_functions[rule.endpoint])
             for schema in (*operation.parameters, operation.body and operation.body.schema):
@@ -291,9 +291,9 @@ def serve_blueprints(service: Service, blueprints: Iterable[Blueprint]) -> None:
 
 
 def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
-    """What the present caller may see of an item that `read_item` or `find_items` has returned: no private fields.
+    """An item that `read_item` or `find_items` has returned, without the fields that the present caller may not see.
 
-    Nor those of what is embedded in it.
+    Embedded items have no such fields either.
     """
     service = service_of(current_app)
     stored, items = stored_in(service.stored, collection), current_items.get()
@@ -318,10 +318,10 @@ def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, An
 
 
 def read_item(collection: str, id: str | int) -> dict[str, Any]:
-    """An item as it is stored, for a view: whose it is and who calls make no difference. Raises RecordNotFound.
+    """An item as it is stored, for a view; its owner and the caller make no difference. Raises RecordNotFound.
 
-    It has private fields, too: a response is to have what is `shown` of it. In an action, and a function before or
-    after a write, it is read as by `items`.
+    It has private fields, too: put only the result of `shown` into a response. In an action, and in a function before
+    or after a write, it is read as by `items`.
     """
     service = service_of(current_app)
     stored, items = stored_in(service.stored, collection), current_items.get()
@@ -333,9 +333,9 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     """The items of a list, as `read_item`, also with private fields. Raises InvalidQuery.
 
     The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
-    all of the items, read page by page: one that stays is there once, whatever is written meanwhile. With `embed`, what
-    is embedded is as it is stored, too. With `count`, and with `aggregate[sum]` and its like, it is the groups of the
-    items as in a response. Raises ValueError for what selects no items and shows nothing of them.
+    all of the items, read page by page: an item that stays is there once, whatever is written meanwhile. With `embed`,
+    embedded items are as they are stored, too. With `count`, and with `aggregate[sum]` and similar parameters, the
+    result is the groups of the items as in a response. Raises ValueError for a parameter that only responses have.
     """
     service = service_of(current_app)
     stored, most = stored_in(service.stored, collection), service.config.page_limit_max
@@ -346,21 +346,21 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     queryable = with_hops(stored.queryable, related, EVERYBODY)
     if is_grouped:
         query = query_of(stored, parameters, most, queryable=queryable, is_grouped=True).query
-        found = service.store.groups(collection, query, MOST_GROUPS + 1)
-        return iter(shown_groups(stored, query.groups, query.groups, found))
+        groups = service.store.groups(collection, query, MOST_GROUPS + 1)
+        return iter(shown_groups(stored, query.groups, query.groups, groups))
     requested = query_of(stored, parameters, most, related.relations, queryable)
-    left = requested.query.limit if "limit" in (parameters or {}) else None
-    return _pages(service, related, requested, left, min(most, related.page_limit) if requested.embed else most)
+    limit = requested.query.limit if "limit" in (parameters or {}) else None
+    return _pages(service, related, requested, limit, min(most, related.page_limit) if requested.embed else most)
 
 
 def _pages(
-    service: Service, items: ServedCollection, requested: ListRequest, left: int | None, size: int
+    service: Service, items: ServedCollection, requested: ListRequest, remaining: int | None, size: int
 ) -> Iterator[dict[str, Any]]:
-    """The items of a list, of which so many are `left`, or all; `size` is that of a page."""
+    """The `remaining` items of a list, or all; `size` is the most items of a page."""
     query, page = requested.query, None
     parts = {name: items.relations[name] for name in requested.embed}
-    while page is None or (page.more and left != 0):
-        query = query._replace(limit=size if left is None else min(left, size))
+    while page is None or (page.more and remaining != 0):
+        query = query._replace(limit=size if remaining is None else min(remaining, size))
         page = service.store.page(items.name, query, service.config.page_bytes)
         bodies = items.stored.bodies(page)
         if parts:
@@ -368,5 +368,5 @@ def _pages(
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
         yield from map(exactjson.decoded, bodies)
-        left = left and left - len(page.bodies)
+        remaining = remaining and remaining - len(page.bodies)
         query = query._replace(after=page.last, offset=0)

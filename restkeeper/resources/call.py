@@ -23,7 +23,7 @@ CHANGE_SECONDS = 5.0  # for which a change waits for others and is retried, befo
 class Caller(NamedTuple):
     """A caller: `id` identifies it, also in logs; `scopes` are its permissions.
 
-    It reaches the items of its `owners`; several callers can have the same. Only NOBODY has none.
+    It reaches the items of its `owners`; several callers can have the same owners. Only NOBODY has none.
     """
 
     id: str
@@ -32,7 +32,7 @@ class Caller(NamedTuple):
 
     @property
     def owner_id(self) -> str | None:
-        """The owner of the items that it creates: the first one, if there is one."""
+        """The owner of the items that it creates: the first of its owners, if there is one."""
         return next(iter(self.owners), None)
 
     def may(self, scope: str) -> bool:
@@ -42,9 +42,8 @@ class Caller(NamedTuple):
 
 NOBODY = Caller(ANONYMOUS, frozenset(), ())
 EVERYBODY = Caller(ANONYMOUS, frozenset({ADMIN}), (ANONYMOUS,))
-PROGRAM = Caller(
-    "program", frozenset({ADMIN}), ()
-)  # an import, a command, the data of a test: what it creates is nobody's
+# An import, a command, or the data of a test: items that it creates have no owner.
+PROGRAM = Caller("program", frozenset({ADMIN}), ())
 
 
 def lacking(scope: str, what: str = "this") -> Forbidden:
@@ -66,12 +65,12 @@ class Tags(Protocol):
 
 
 class Conditions(NamedTuple):
-    """For which state a request is meant: RFC 9110, section 13, in the order of its section 13.2.2.
+    """The state for which a request is meant: RFC 9110, section 13, in the order of its section 13.2.2.
 
-    A date has whole seconds, and an item can change several times in one. So the date of an item is the first second
-    after its last change, and it is compared with the very moment of that change: a client with this date has seen all
-    that happened before it (section 8.8.2.2). A date that is malformed is None (section 13.1.3). Of a list,
-    they are meant for the items `of` these filters.
+    A date has whole seconds, and an item can change several times in a second. So the date of an item is the first
+    second after its last change, and it is compared with the exact time of this change: a client with this date has
+    seen all changes before it (section 8.8.2.2). A malformed date is None (section 13.1.3). The conditions of a list
+    are about the items `of` these filters.
     """
 
     if_match: Tags | None = None
@@ -115,7 +114,7 @@ NONE = Conditions()
 
 
 class Ahead(NamedTuple):
-    """What was read with the credential, before the call was made: nothing if `key` is None; and how long it took."""
+    """What was read with the credential, before the call began: nothing if `key` is None; and how long it took."""
 
     key: Key | None = None
     found: Found = None
@@ -125,8 +124,8 @@ class Ahead(NamedTuple):
 class Call:
     """A request after its caller and its version are known, or the work of a program.
 
-    `shown_collections` are the names of those whose items are in the response, if not of the path's alone. `dependents`
-    are those whose items the request deletes with the one that they refer to, although `on_delete` is "null".
+    `shown_collections` are the collections with items in the response, if it has embedded items. `dependents` are the
+    collections whose items the request deletes with the item that they refer to, although `on_delete` is "null".
     """
 
     __slots__ = ("_ahead", "_deadline", "caller", "conditions", "dependents", "shown_collections")
@@ -145,22 +144,22 @@ class Call:
         return self.caller is PROGRAM
 
     def deadline(self, clock: Clock) -> float:
-        """Until when a change waits: CHANGE_SECONDS since it was asked first, with what its reading took."""
+        """Until when a change waits: CHANGE_SECONDS from the first call of this, less the time of reading `ahead`."""
         if self._deadline is None:
             self._deadline = clock.monotonic() + CHANGE_SECONDS - (self._ahead.seconds if self._ahead else 0.0)
         return self._deadline
 
     def take_or_read(self, store: Store, key: Key) -> Any:
-        """What has a key, as it was read with the credential, which is used once, or now. It is None if there is none.
+        """The value of a key, read now, or for the first call with the credential. It is None if there is none.
 
-        An item is read by its collection and its id; a collection's change token by its name.
+        The key of an item is its collection and its id; the key of a collection's change token is its name.
         """
         if self._ahead and self._ahead.key == key:
-            found, self._ahead = self._ahead.found, self._ahead._replace(key=None, found=None)
-            return found
+            value, self._ahead = self._ahead.found, self._ahead._replace(key=None, found=None)
+            return value
         return store.look_up([key])[0]
 
 
 def of_program() -> Call:
-    """The call of a program: it sees everything, and what it creates is nobody's."""
+    """The call of a program: it sees everything, and the items that it creates have no owner."""
     return Call(PROGRAM)

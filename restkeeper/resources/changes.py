@@ -292,7 +292,7 @@ class Unit:
         """The change that the store refuses, if that is one of an item."""
         if error.of is None:
             return None
-        return next((each for each in self._tried if each.after is error.of), None)
+        return next((change for change in self._tried if change.after is error.of), None)
 
     def with_integer_ids(
         self, stored: StoredView, records: Sequence[Record], sent: Sequence[JsonObject]
@@ -321,11 +321,11 @@ class Unit:
             return []
         with suppress(RecordNotFound):
             before = self.transaction.read(LAST_IDS.name, stored.name)
-        given = before.version if before else 0
-        last = max([given, *(id for id in map(resource.public_id, ids) if isinstance(id, int))])
+        last_before = before.version if before else 0
+        last = max([last_before, *(id for id in map(resource.public_id, ids) if isinstance(id, int))])
         if new and last + new > INTEGERS[resource.ids][1]:
             raise Conflict(f"{stored.name}: all ids have been given")
-        if last + new > given:
+        if last + new > last_before:
             record = Record(stored.name, last + new, "", "", b"{}")
             self.put_record(LAST_IDS.name, record, is_new=before is None)
         return [resource.key(last + number) for number in range(1, new + 1)]

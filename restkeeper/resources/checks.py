@@ -67,9 +67,9 @@ def _parts(resource: Any) -> Faults:
         yield "", f"ids={resource.ids!r}: must be {' or '.join(map(repr, IDS))}"
     if not issubclass(resource.schema, ItemSchema):
         yield "", f"schema={resource.schema.__name__}: must be a subclass of ItemSchema"
-    for each in resource.indexes:
-        if not isinstance(each, Index):
-            yield "", f"indexes has {each!r}: write Index({each!r})"
+    for index in resource.indexes:
+        if not isinstance(index, Index):
+            yield "", f"indexes has {index!r}: write Index({index!r})"
     for name, most in _LIMITS.items():
         value = getattr(resource, name)
         if (type(value) is not int or not 0 < value <= most) and (value is not None or name == "embed_limit"):
@@ -81,7 +81,7 @@ def _parts(resource: Any) -> Faults:
 
 def _upgrades(resource: Declaration) -> Faults:
     for revision, steps in resource.upgrades.items():
-        if not isinstance(steps, Sequence) or not all(isinstance(each, Step) for each in steps):
+        if not isinstance(steps, Sequence) or not all(isinstance(step, Step) for step in steps):
             wrong = f"a {type(steps).__name__}" if isinstance(steps, Step) else repr(steps)
             yield "", f"upgrades: {revision} has {wrong}: must be a list of steps"
     if [*resource.upgrades] != [*range(resource.oldest + 1, resource.revision + 1)] or resource.oldest < 1:
@@ -121,16 +121,16 @@ def no_path(text: str) -> str:
 def _schemas(resource: Declaration) -> Faults:
     """Of the schema of each revision."""
     for number, revision in resource.revisions.items():
-        made = prepared(revision.schema)
+        schema = prepared(revision.schema)
         if "id" in revision.hidden and not resource.singleton:
             yield "", f"{resource.schema.__name__}.Meta: leaves out id: exclude only times and version"
         for name in READ_ONLY:
-            own = made.declared_fields[name]
-            if name not in revision.hidden and (not own.dump_only or READABLE_BY in own.metadata):
+            field = schema.declared_fields[name]
+            if name not in revision.hidden and (not field.dump_only or READABLE_BY in field.metadata):
                 yield f".{name}", "the server sets it: use another name"
-            if not own.dump_only:
+            if not field.dump_only:
                 yield f".{name}", f"Meta.exclude leaves it out: write own_{name} = …(data_key={name!r})"
-        for reason in refusals(made, is_newest=number == resource.revision):
+        for reason in refusals(schema, is_newest=number == resource.revision):
             path, _, sentence = reason.partition(": ")
             yield f".{path}", sentence
         for path, reference in revision.followed.items():
@@ -141,7 +141,7 @@ def _schemas(resource: Declaration) -> Faults:
             is_null = reference.on_delete == "null" and not isinstance(reference, WeakReference)
             if is_null and not (reference.allow_none and reference in revision.definitions.values()):
                 yield f".{path}", "on_delete='null' needs allow_none=True, and no field around it"
-        yield from _unusable(".", made)
+        yield from _unusable(".", schema)
         for name, field in revision.guarded.items():
             for scope in scopes_of(field):
                 if not re.fullmatch(f"{ADMIN}|{SCOPE}", str(scope)):
@@ -176,15 +176,15 @@ def _owners(resource: Declaration) -> Faults:
 
 
 def _indexes(resource: Declaration) -> Faults:
-    known, definitions = resource.newest.fields, resource.newest.definitions
+    fields, definitions = resource.newest.fields, resource.newest.definitions
     for name in (*(name for index in resource.indexes for name in index.fields), *resource.search):
-        is_known = name in known if name in resource.search else field_in(known, name)
+        is_known = name in fields if name in resource.search else field_in(fields, name)
         if not is_known or "*" in name or ("." in name and name in resource.search):
-            yield f".{name}", f"cannot be indexed or searched; there are: {', '.join(known)}"
+            yield f".{name}", f"cannot be indexed or searched; there are: {', '.join(fields)}"
     for index in resource.indexes:
         several = len(index.fields) > 1
         for name in index.fields:
-            if (field := field_in(known, name)) and field.is_many and (index.unique or index.fold or several):
+            if (field := field_in(fields, name)) and field.is_many and (index.unique or index.fold or several):
                 yield f".{name}", f"can have several values: write Index({name!r})"
         if several and index.fold:
             yield "", f"{index}: is of several fields: write fold=True in an Index of each text"
@@ -197,20 +197,20 @@ def _indexes(resource: Declaration) -> Faults:
 
 
 def _order(resource: Declaration) -> Faults:
-    known = resource.newest.fields
-    sortable = [name for name, field in known.items() if field.sortable and name != ANY]
+    fields = resource.newest.fields
+    sortable = [name for name, field in fields.items() if field.sortable and name != ANY]
     for key in resource.order:
-        is_free = resource.undeclared and key.field not in known
+        is_free = resource.undeclared and key.field not in fields
         if key.field not in sortable and not is_free and resource.sort != POSITION:
             yield "", f"sort={resource.sort!r}: {key.field!r} is none of {', '.join(sortable)}"
 
 
 def _private(resource: Declaration) -> Faults:
     """What would show private values to who may not read them."""
-    shown = {**dict.fromkeys(resource.search, "search"), **dict.fromkeys(resource.compared, "a unique Index")}
-    shown |= {key.field: "sort" for key in resource.order}
+    uses = {**dict.fromkeys(resource.search, "search"), **dict.fromkeys(resource.compared, "a unique Index")}
+    uses |= {key.field: "sort" for key in resource.order}
     for name in resource.newest.private:
-        if use := "undeclared=True" if resource.undeclared else shown.get(name):
+        if use := "undeclared=True" if resource.undeclared else uses.get(name):
             yield f".{name}", f"readable_by: {use} would show its values to who may not read it"
 
 
@@ -233,27 +233,27 @@ def of_action(resource: Declaration, action: Action, of: str) -> Faults:
     if not re.fullmatch(f"read|write|{KNOWN}|{PUBLIC}|{ADMIN}|{SCOPE}", str(scope)):
         yield "", f"{scoped}: write one like {resource.name}:{action.name}"
     yield from _reserved(f": {scoped}", scope)
-    if of not in (known := ("item",) if resource.singleton else ("item", "collection")):
-        yield "", f"action({action.name!r}, of={of!r}): must be {' or '.join(map(repr, known))}"
+    if of not in (kinds := ("item",) if resource.singleton else ("item", "collection")):
+        yield "", f"action({action.name!r}, of={of!r}): must be {' or '.join(map(repr, kinds))}"
     is_schema = isinstance(body, type) and issubclass(body, Schema)
     if not is_schema and (body is not None or action.partial):
         yield "", f"action({action.name!r}, body={body!r}): must be a schema class of marshmallow"
-    given = (*["item"] * action.of_item, *["body"] * (body is not None), "items")
-    yield from of_function(what, action.function, given)
+    arguments = (*["item"] * action.of_item, *["body"] * (body is not None), "items")
+    yield from of_function(what, action.function, arguments)
     if action.schema:
         yield from _unusable(f": {what}: ", action.schema)
     if getattr(unwrap(action.function), "is_replaced", False):
         yield "", f"{what}: @returns has problems only: its result is JSON as it is"
 
 
-def of_function(what: str, function: Callable[..., Any], given: Sequence[str]) -> Faults:
+def of_function(what: str, function: Callable[..., Any], arguments: Sequence[str]) -> Faults:
     """Why a function cannot be called with these arguments in a transaction."""
     if iscoroutinefunction(function):
         yield "", f"{what}: {function.__name__} is async: a transaction cannot wait: write def"
     try:
-        signature(function).bind(*given)
+        signature(function).bind(*arguments)
     except TypeError as error:
-        yield "", f"{what}: is called with ({', '.join(given)}): {error}"
+        yield "", f"{what}: is called with ({', '.join(arguments)}): {error}"
 
 
 CHECKS = (_parts, _upgrades, _names, _schemas, _owners, _indexes, _order, _private, _singleton)
@@ -278,8 +278,8 @@ def _shared_names(resources: Sequence[Declaration]) -> SharedFaults:
     """Of the names that the service has, and of those that two collections have."""
     for resource in resources:
         if resource.name in RESERVED or resource.singular in RESERVED_KINDS:  # event types begin with a kind
-            taken = resource.name if resource.name in RESERVED else resource.singular
-            yield resource, f"{taken}: the name is taken; call the collection something else"
+            name = resource.name if resource.name in RESERVED else resource.singular
+            yield resource, f"{name}: the name is taken; call the collection something else"
     for word, attribute in (("name", "name"), ("singular", "singular"), ("path", "public_name")):
         by_value = dict[str, Declaration]()
         for resource in resources:

@@ -1,6 +1,6 @@
-"""The items of a collection as callers see them: stored, in a version, without what is gone or private.
+"""The items of a collection as callers see them: stored, in a version, without fields that are gone or private.
 
-Each view but the stored one is one of another view.
+Every view except the stored one is made from another view.
 """
 
 import time
@@ -14,9 +14,9 @@ from msgspec import Raw
 
 from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339
-from restkeeper.errors import NotFound, ValidationFailed
+from restkeeper.errors import ValidationFailed
 from restkeeper.exactjson import JsonObject, fault, require_none
-from restkeeper.resources.call import EVERYBODY, Caller, lacking
+from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
 from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource
@@ -26,10 +26,10 @@ from restkeeper.schemas.item import CLIENT_IDS, READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Collection, Filter, Op, Page, Query, Record, root_of
+from restkeeper.storage.interface import Collection, Page, Query, Record, root_of
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
-MOST_SETS = 64  # of fields that are gone, hidden or locked, for each of which a process keeps a view
+MOST_SETS = 64  # sets of fields that are gone, hidden or locked: a process keeps a view for each set
 
 _NEVER = "1970-01-01T00:00:00.000000Z"  # when a singleton that is not stored changed
 
@@ -40,7 +40,7 @@ class Access:
     """What callers may do with the items of others, beyond scopes: here, everything."""
 
     def owner_of_new(self, caller: Caller) -> str | None:
-        """The owner of an item that the caller creates, if it does not name another one of its own."""
+        """The owner of an item that the caller creates, if it does not name another one of the caller's owners."""
         return None
 
     def owners(self, caller: Caller) -> tuple[str, ...] | None:
@@ -48,7 +48,7 @@ class Access:
         return None
 
     def require_owner(self, caller: Caller, owner: str | None) -> None:
-        """Raises Forbidden for the owner of an item, or none, to whom the caller may not give one."""
+        """Raises Forbidden if the caller may not give an item to this owner, or to none."""
 
     def require_sight(self, caller: Caller, record: Record) -> None:
         """Raises NotFound for an item that the caller must not know of."""
@@ -61,19 +61,19 @@ class Views(Protocol):
     """How the callers of a version of the API see the items of a collection."""
 
     def of(self, caller: Caller) -> "View":
-        """How one of them sees these now."""
+        """How one caller sees the items now."""
 
 
 class View(Protocol):
     """The items of a collection as some callers know them: it reads what they send, and represents records.
 
-    `name` is that of the collection, `schema` that of an item, `form` the revision that they see. `names` are the
-    fields of an item in order, `texts` those whose values are texts, or null; `queryable` says what the queries of
-    lists can use. To read a field that is `private`, or to set one that is `guarded`, a caller needs the scope beside
-    it; `hidden` are those that these callers may not read, and `locked` those that they may not set. The `fingerprint`
-    changes with the representation of items. `changed_at` is when the representation last changed by the clock, or by a
-    conversion (RFC 3339); empty if it did not. The `owner_field` is empty if they know of none. `access` is what each
-    of them may do with the items of others.
+    `name` is the name of the collection, `schema` the schema of an item, `form` the revision that the callers see.
+    `names` are the fields of an item in order, `texts` the fields with a text or null as value; `queryable` says what
+    the queries of lists can use. To read a `private` field, or to set a `guarded` field, a caller needs the scope
+    beside it; `hidden` are the fields that these callers may not read, and `locked` the fields that they may not set.
+    The `fingerprint` changes with the representation of items. `changed_at` is when the representation last changed by
+    the clock, or by a conversion (RFC 3339); empty if it did not. The `owner_field` is empty if the callers know no
+    such field. `access` says what a caller may do with the items of others.
     """
 
     name: str
@@ -104,52 +104,52 @@ class View(Protocol):
         return query
 
     def names_of(self, field: str) -> tuple[str, ...]:
-        """The names for callers of what a stored field is made of; its own if they have no such field."""
+        """The callers' names of the fields that make a stored field; the stored name if they have no such field."""
         return (field,)
 
     def name_of(self, field: str) -> str:
-        """The first of them."""
+        """The first name of `names_of`."""
         return next(iter(self.names_of(field)), field)
 
     def is_converted(self, field: str) -> bool:
-        """Whether a stored field is made of what callers know, so that also who leaves that out sets it."""
+        """Whether a stored field is made of fields that callers know: then a body without these fields sets it, too."""
         return False
 
-    def known_fault(self, found: JsonObject) -> JsonObject:
+    def known_fault(self, error: JsonObject) -> JsonObject:
         """A fault of a stored item, with its pointer for callers."""
-        return found
+        return error
 
     def new_record(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
-        """A new item from a request's body, of this owner if that has none.
+        """A new item from a request's body, of this owner if the body names no owner.
 
-        Raises ValidationFailed with its faults, BodyTooLarge, and Forbidden for what these callers may not set.
+        Raises ValidationFailed with its faults, BodyTooLarge, and Forbidden for a field that these callers may not set.
         """
 
     def restore(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
-        """An item whose server's fields can be in `sent`, else they are new: exported, or made by a function.
+        """An item that was exported, or that a function made: fields of the server that are not in `sent` are new.
 
-        The owner is that in `sent`, or else `owner`. Raises as `create`.
+        The owner is the one in `sent`, or else `owner`. Raises as `new_record`.
         """
 
     def loaded(self, sent: JsonObject) -> JsonObject:
-        """A body for `replace`, Loaded if nothing that is stored matters for that. Raises as `create`."""
+        """A body for `replace`, Loaded if the stored item makes no difference. Raises as `new_record`."""
         return sent
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        """The item with the content `sent` instead of its own; the same record if that changes nothing.
+        """The item with the content `sent`; the same record if nothing changes.
 
-        What these callers do not see, or may not set, stays, and so does an owner that is left out. Raises as `create`,
-        and IllegalTransition when its status cannot move so.
+        Fields that these callers do not see, or may not set, stay, and so does an owner that is left out. Raises as
+        `new_record`, and IllegalTransition when its status cannot move so.
         """
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with a JSON Merge Patch (RFC 7396) applied to its representation. Returns and raises as `replace`.
 
-        A null for a field that is unknown or the server's would delete nothing; it is a fault like any other value.
+        A null for an unknown field, or for a field of the server, is a fault like any other value.
         """
 
     def body(self, record: Record) -> bytes:
@@ -161,21 +161,21 @@ class View(Protocol):
         return [self.body(Record("", 0, "", *row)) for row in rows]
 
     def reduced(self, body: bytes) -> bytes:
-        """An item of the `form` without what these callers do not see."""
+        """An item of the `form` without the fields that these callers do not see."""
         return body
 
     def show(self, body: bytes, names: Iterable[str]) -> bytes:
-        """A representation reduced to these fields, or to what is at these paths."""
+        """A representation reduced to these fields, or to the values at these paths."""
         return exactjson.joined(reduced(exactjson.cut(body), tree_of(names)))
 
 
-Tree = dict[str, Any]  # the names on some paths, each with a tree of those after it, which is empty at an end
+Tree = dict[str, Any]  # the names on some paths, with the trees of the names after them, which are empty at an end
 
 
 def tree_of(paths: Iterable[str]) -> Tree:
-    """The tree of some paths; what is inside another one is no more than that."""
+    """The tree of some paths; a path includes all longer paths that begin with it."""
     tree: Tree = {}
-    for path in sorted(paths, reverse=True):  # one after those that are inside it
+    for path in sorted(paths, reverse=True):  # a path after the longer paths that begin with it
         *around, last = path.split(".")
         reduce(lambda inner, name: inner.setdefault(name, {}), around, tree)[last] = {}
     return tree
@@ -189,12 +189,12 @@ def reduced(members: Mapping[str, exactjson.Buffer], tree: Tree) -> dict[str, ex
         if isinstance(value, dict):
             return Raw(exactjson.joined(reduced(value, tree)))
         if isinstance(value, list):
-            found = (inside(each, tree) for each in value)
-            return Raw(b"[%b]" % b",".join(each for each in found if each is not None))
+            elements = (inside(element, tree) for element in value)
+            return Raw(b"[%b]" % b",".join(element for element in elements if element is not None))
         return text if value is None else None
 
-    found = {name: inside(text, tree[name]) for name, text in members.items() if name in tree}
-    return {name: text for name, text in found.items() if text is not None}
+    texts = {name: inside(text, tree[name]) for name, text in members.items() if name in tree}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 class StoredView(ItemForm, View):
@@ -245,8 +245,8 @@ class StoredView(ItemForm, View):
     def with_id(self, record: Record, id: str) -> Record:
         """A new item with another id, which its body has, too, where items show it."""
         members, name = exactjson.cut(record.body), self.schema.id_name
-        shown = {name: exactjson.dumps(self.resource.public_id(id))} if name in members else {}
-        return record._replace(id=id, body=exactjson.joined({**members, **shown}))
+        shown_id = {name: exactjson.dumps(self.resource.public_id(id))} if name in members else {}
+        return record._replace(id=id, body=exactjson.joined({**members, **shown_id}))
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):
@@ -262,7 +262,7 @@ def stored_in(collections: Mapping[str, StoredView], collection: str) -> StoredV
 
 
 class PartialViews:
-    """See `Views`: at each moment the `whole` without the fields whose end is over, and what a caller may not see."""
+    """See `Views`: the `whole` without the fields that are gone now, and the fields that a caller may not see."""
 
     def __init__(self, whole: View, ends: Iterable[End] = (), clock: Clock = time) -> None:
         ordered = sorted(ends)
@@ -277,16 +277,16 @@ class PartialViews:
         self._whole, self._reduced = whole, reduced
 
     def of(self, caller: Caller) -> View:
-        hidden = tuple(each for each in self._private if not caller.may(each[1]))
-        locked = tuple(each for each in self._guarded if not caller.may(each[1]))
+        hidden = tuple((name, scope) for name, scope in self._private if not caller.may(scope))
+        locked = tuple((name, scope) for name, scope in self._guarded if not caller.may(scope))
         count = bisect_right(self._times, self._clock.time()) if self._times else 0
         return self._reduced(count, hidden, locked) if count or hidden or locked else self._whole
 
 
 class PartialView(View):
-    """A representation without the fields that are `gone`, and the `hidden` ones, each with the scope that it needs.
+    """A representation without the `gone` and the `hidden` fields; the `locked` fields cannot be set.
 
-    The `locked` ones cannot be set.
+    Hidden and locked fields have the scopes that callers need.
     """
 
     def __init__(self, whole: View, gone: Sequence[End], hidden: Mapping[str, str], locked: Mapping[str, str]) -> None:
@@ -305,8 +305,8 @@ class PartialView(View):
             return
         self.fingerprint += f"-{digest(' '.join(sorted(without)).encode())}"
         fields = fields_of(whole.schema())
-        left = {name: fields[name] for name in self.names if name not in READ_ONLY or not fields[name].dump_only}
-        self.schema = schema_with(whole.schema, left)
+        remaining = {name: fields[name] for name in self.names if name not in READ_ONLY or not fields[name].dump_only}
+        self.schema = schema_with(whole.schema, remaining)
         before = whole.queryable
         queried = {name: field for name, field in before.fields.items() if root_of(name) not in without}
         refused = {name: why for name, why in before.refused.items() if name not in hidden}
@@ -325,13 +325,13 @@ class PartialView(View):
     def is_converted(self, field: str) -> bool:
         return self._whole.is_converted(field)
 
-    def known_fault(self, found: JsonObject) -> JsonObject:
-        return self._readable(self._whole.known_fault(found))
+    def known_fault(self, error: JsonObject) -> JsonObject:
+        return self._readable(self._whole.known_fault(error))
 
-    def _readable(self, found: JsonObject) -> JsonObject:
-        """A fault, which does not say what is wrong in a hidden field."""
-        name = found["pointer"].removeprefix("#/").partition("/")[0]
-        return fault((), UNREADABLE) if name in self.hidden else found
+    def _readable(self, error: JsonObject) -> JsonObject:
+        """A fault; for a hidden field it does not say what is wrong."""
+        name = error["pointer"].removeprefix("#/").partition("/")[0]
+        return fault((), UNREADABLE) if name in self.hidden else error
 
     def new_record(self, sent: JsonObject, **options: Any) -> Record:
         return self._read(sent, partial(self._whole.new_record, **options))
@@ -342,16 +342,16 @@ class PartialView(View):
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         members = exactjson.cut(self._whole.body(record))
         stays = (self._without | self.locked.keys()) & members.keys()
-        kept = {name: exactjson.decoded(members[name]) for name in stays}
-        return self._read(sent, lambda own: self._whole.replace(record, own | kept, now=now, limits=limits))
+        unseen = {name: exactjson.decoded(members[name]) for name in stays}
+        return self._read(sent, lambda visible: self._whole.replace(record, visible | unseen, now=now, limits=limits))
 
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
-        return self._read(patch, lambda own: self._whole.merge(record, own, now=now, limits=limits))
+        return self._read(patch, lambda visible: self._whole.merge(record, visible, now=now, limits=limits))
 
     def _read(self, sent: JsonObject, make: Callable[[JsonObject], Record]) -> Record:
-        """What `make` returns for the fields that there are.
+        """The record that `make` returns for the fields that are not gone.
 
-        Raises ValidationFailed with the faults of all, and Forbidden for a locked field, whatever its value.
+        Raises ValidationFailed with the faults of all fields, and Forbidden for a locked field, whatever its value.
         """
         if refused := next((name for name in sent if name in self.locked), None):
             raise lacking(self.locked[refused], f"a change of {refused}")
@@ -374,58 +374,3 @@ class PartialView(View):
         if not (without := self._without):
             return body
         return exactjson.joined({name: text for name, text in exactjson.cut(body).items() if name not in without})
-
-
-class Visible:
-    """The views of a collection without the items in which a field has a value: for callers, these are not there.
-
-    Raises ValueError for a field that the items do not have.
-    """
-
-    def __init__(self, views: Views, *, unless: str) -> None:
-        @lru_cache(MOST_SETS)
-        def visible(view: Any) -> View:
-            return _VisibleView(view, unless)
-
-        if unless not in (known := views.of(EVERYBODY).form.resource.newest.fields):
-            raise ValueError(f"Visible(unless={unless!r}): there is no such field; there are: {', '.join(known)}")
-        self._views, self._visible = views, visible
-
-    def of(self, caller: Caller) -> View:
-        whole: Any = self._views.of(caller)
-        return self._visible(whole)
-
-
-class _VisibleView(PartialView):
-    def __init__(self, whole: View, field: str) -> None:
-        super().__init__(whole, (), whole.hidden, whole.locked)
-        self.fingerprint += f"-{field}"  # lists are others than those of the whole
-        self._is_null = Filter(field, Op.IS, True)
-        self.access = _VisibleAccess(whole.access, field)
-
-    def query(self, query: Query) -> Query:
-        query = super().query(query)
-        return query._replace(filters=(*query.filters, self._is_null))
-
-
-class _VisibleAccess(Access):
-    def __init__(self, access: Access, field: str) -> None:
-        self._access, self._field = access, field
-
-    def owner_of_new(self, caller: Caller) -> str | None:
-        return self._access.owner_of_new(caller)
-
-    def owners(self, caller: Caller) -> tuple[str, ...] | None:
-        return self._access.owners(caller)
-
-    def require_owner(self, caller: Caller, owner: str | None) -> None:
-        self._access.require_owner(caller, owner)
-
-    def require_sight(self, caller: Caller, record: Record) -> None:
-        self._access.require_sight(caller, record)
-        if exactjson.decoded(exactjson.cut(record.body).get(self._field, b"null")) is not None:
-            raise NotFound("there is no such item")
-
-    def require_change(self, caller: Caller, record: Record) -> None:
-        self.require_sight(caller, record)
-        self._access.require_change(caller, record)

@@ -13,13 +13,15 @@ def find_resources(package: ModuleType) -> tuple[Resource, ...]:
     Raises ValueError for a collection that a module has by another name only.
     """
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
-    named = [module.RESOURCE for module in modules if hasattr(module, "RESOURCE")]
-    found = tuple({id(each): each for each in named}.values())  # a module can import that of another one
+    declared = [module.RESOURCE for module in modules if hasattr(module, "RESOURCE")]
+    resources = tuple(
+        {id(resource): resource for resource in declared}.values()
+    )  # a module can import from another one
     for module in modules:
         file = f"{module.__name__.replace('.', '/')}.py"
         for name, value in vars(module).items():
-            if isinstance(value, Resource) and value not in found:
+            if isinstance(value, Resource) and value not in resources:
                 raise ValueError(f"{file}: {name} is a collection, and is not served: write RESOURCE = Resource(…)")
             if name == "RESOURCE" and not isinstance(value, Resource):
                 raise ValueError(f"{file}: RESOURCE is a {type(value).__name__}: write RESOURCE = Resource(…)")
-    return found
+    return resources

@@ -1,4 +1,4 @@
-"""What is the same until something in a collection changes, such as pages of its list."""
+"""A cache of values that stay until something in a collection changes, such as pages of its list."""
 
 import threading
 from typing import Generic, TypeVar
@@ -10,7 +10,7 @@ V = TypeVar("V")
 class Cache(Generic[K, V]):
     """Values by key, at most `capacity` bytes of them: the oldest are evicted first.
 
-    Nothing expires: what a value depends on is part of its key, or of the value, which is then replaced.
+    Nothing expires: the key, or the value itself, says of which state it is, and a value of another state replaces it.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -21,11 +21,11 @@ class Cache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The value, if it is cached."""
-        found = self._cached.get(key)
-        return found[0] if found else None
+        entry = self._cached.get(key)
+        return entry[0] if entry else None
 
     def add(self, key: K, value: V, size: int) -> None:
-        """Cache a value of `size` bytes in place of the one that the key has.
+        """Cache a value of `size` bytes in place of the present value of the key.
 
         A value that would displace many others is not cached.
         """

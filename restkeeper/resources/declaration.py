@@ -118,7 +118,7 @@ class Declaration:
         """Whether an item that is sent names its id."""
         return "id" in item
 
-    def forms(self, key: str) -> tuple[str | int, ...]:
+    def id_variants(self, key: str) -> tuple[str | int, ...]:
         """The values by which others can refer to an item."""
         return (self.public_id(key),)
 
@@ -206,11 +206,7 @@ class Declaration:
             (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
             self.search or (ANY,) * self.undeclared,
             has_owner_index=self.ownership is Ownership.ALL or bool(newest.owner),
-            schema=StoredSchema(
-                newest.fingerprint,
-                self.revision,
-                describe(newest.described, is_open=newest.is_open),
-            ),
+            schema=StoredSchema(newest.fingerprint, self.revision, describe(newest.described, is_open=newest.is_open)),
             conflict=self._conflict,
         )
 

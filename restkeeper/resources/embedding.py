@@ -1,4 +1,4 @@
-"""Embedded items: those that an item refers to, and those that refer to it, in the same response."""
+"""Embedded items: in the same response, the items to which an item refers, and the items that refer to it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,8 +54,8 @@ class Embeddable(Protocol):
 class Relation(NamedTuple):
     """A reference, followed to the items `to`; or where it `is_back`, from the items that refer to others.
 
-    `field` is that of the reference as callers know it, `path` as it is stored. What it refers to is embedded in its
-    place, or under the name `beside`.
+    `field` is the reference as callers know it, `path` as it is stored. The item to which it refers is embedded in the
+    place of the reference, or under the name `beside`.
     """
 
     to: Embeddable
@@ -74,40 +74,40 @@ class Relation(NamedTuple):
 
 
 def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
-    """What can be embedded in some items, by its name for callers. `others` are the items of all collections.
+    """The relations by which items can be embedded in some items, by their names for callers. `others` are all items.
 
-    What refers to them has the name of its collection. Where that is a field of the item, or several fields refer to
-    it, the field is a part of the name: "orders.customer". Raises ValueError if the item has a field at that path.
+    Items that refer to an item have the name of their collection. If this is the name of a field, or several fields
+    refer to the item, it includes the field: "orders.customer". Raises ValueError if the item has a field at that path.
     """
-    by_name = {each.name: each for each in others}
+    by_name = {collection.name: collection for collection in others}
     back = [
-        Relation(each, field, path, is_back=True)
-        for each in by_name.values()
-        if any(reference.to == items.name for reference in each.stored.revision.followed.values())
-        for field, path, reference in _references(each)
+        Relation(collection, field, path, is_back=True)
+        for collection in by_name.values()
+        if any(reference.to == items.name for reference in collection.stored.revision.followed.values())
+        for field, path, reference in _references(collection)
         if reference.to == items.name and not items.resource.singleton  # which does not show its id
     ]
     to = [
         Relation(by_name[reference.to], field, path, beside=reference.embed_as)
         for field, path, reference in _references(items)
     ]
-    taken = {*items.whole.names, *(each.beside for each in to)}
-    counts, found = Counter(each.to.name for each in back), {}
-    for each in back:
-        name = each.to.resource.public_name
-        is_free = counts[each.to.name] == 1 and taken.isdisjoint({name, next_of(name)})
-        name = name if is_free else f"{name}.{each.field}"
+    names = {*items.whole.names, *(relation.beside for relation in to)}
+    counts, relations = Counter(relation.to.name for relation in back), {}
+    for relation in back:
+        name = relation.to.resource.public_name
+        is_free = counts[relation.to.name] == 1 and names.isdisjoint({name, next_of(name)})
+        name = name if is_free else f"{name}.{relation.field}"
         queried = items.whole.queryable
         if field_in(queried.fields, name) and not (queried.is_open or items.resource.represented_by):
             raise ValueError(
-                f"{items.name}: {name}: is a field, and what leads to {each.to.name}: give it another name"
+                f"{items.name}: {name}: is a field, and what leads to {relation.to.name}: give it another name"
             )
-        found[name] = each
-    return found | {each.beside or each.field: each for each in to}
+        relations[name] = relation
+    return relations | {relation.beside or relation.field: relation for relation in to}
 
 
 def relations_for(items: Embeddable, caller: Caller) -> Mapping[str, Relation]:
-    """The `relations` of some items but those by a field that the caller may not see, or that is gone from these."""
+    """The `relations` of some items, except relations by a field that the caller may not see, or that is gone."""
     names = items.views.of(caller).names
 
     def is_seen(relation: Relation) -> bool:
@@ -119,14 +119,16 @@ def relations_for(items: Embeddable, caller: Caller) -> Mapping[str, Relation]:
 
 
 def with_hops(queryable: Queryable, items: Embeddable, caller: Caller) -> Queryable:
-    """What the queries of some items can use, with what their relations lead to, as a caller sees it."""
+    """What the queries of some items can use, with the items to which their relations lead, as a caller sees them."""
     if not items.relations:
         return queryable
 
     @cache
     def hops() -> Mapping[str, Hop]:
-        found, own = relations_for(items, caller), items.resource.schema.known_others
-        return {name: _hop(name, items, each, caller) for name, each in found.items() if root_of(name) not in own}
+        relations, others = relations_for(items, caller).items(), items.resource.schema.known_others
+        return {
+            name: _hop(name, items, relation, caller) for name, relation in relations if root_of(name) not in others
+        }
 
     return replace(queryable, hops=hops)
 
@@ -143,7 +145,7 @@ def _hop(name: str, items: Embeddable, relation: Relation, caller: Caller) -> Ho
             relation.path if relation.is_back else "",
             view.query(Query(filters)).filters,
             view.access.owners(caller),
-            frozenset(map(type, referred.resource.forms(serial(1)))),
+            frozenset(map(type, referred.resource.id_variants(serial(1)))),
         )
 
     kind = field.stored.queryable.fields[relation.path]
@@ -170,33 +172,33 @@ def next_of(name: str) -> str:
 
 
 class _Id(NamedTuple):
-    """A reference in an item, to be replaced by what the part with this number finds."""
+    """A reference in an item. The item that the relation with this number finds takes its place."""
 
-    part: int
+    number: int
     id: str | int
 
 
 class _Ids:
-    """The references in some items: how often there is each, and the number of elements of the lists around them."""
+    """The references in some items: how often they occur, and the number of elements of the lists around them."""
 
     def __init__(self) -> None:
         self.counts = Counter[_Id]()
         self.elements = 0
 
     def open(self, text: Any, tree: Any) -> Any:
-        """What a tree leads into, with an _Id in place of each id that it leads to. Raises InvalidQuery."""
+        """The value at a tree, with an _Id in place of every id to which the tree leads. Raises InvalidQuery."""
         value = exactjson.outermost(text) if isinstance(text, Raw) else text
         if isinstance(value, list):
             self.elements += len(value)
             if self.elements > MOST_ELEMENTS:
                 raise _too_much(f"would look into more than {MOST_ELEMENTS} elements of lists here")
-            return [self.open(each, tree) for each in value]
+            return [self.open(element, tree) for element in value]
         if isinstance(tree, dict) and isinstance(value, dict):
             return value | {name: self.open(value[name], inner) for name, inner in tree.items() if name in value}
         if isinstance(tree, dict) or not isinstance(value, str | int):
             return text
-        self.counts[found := _Id(tree, value)] += 1
-        return found
+        self.counts[reference := _Id(tree, value)] += 1
+        return reference
 
 
 def with_related(
@@ -208,49 +210,53 @@ def with_related(
     fields: Sequence[str] | None,
     prefix: str,
 ) -> list[bytes]:
-    """Representations of items with what these relations embed, as a caller sees it: of that what `embed` says.
+    """Representations of items, with the items that these relations embed as `embed` says and a caller sees them.
 
     Items are reduced to `fields` if there are some. Collections are at the paths after the `prefix`.
 
-    One query of the store finds it. Raises InvalidQuery for more than MOST_ELEMENTS, or than the bytes of a page, and
-    RevisionDiffers.
+    One query of the store finds the embedded items. Raises InvalidQuery for more than MOST_ELEMENTS, or more bytes
+    than a page has, and RevisionDiffers.
     """
-    tree: dict[str, Any] = {}  # the names on the paths of references, and at the end of each the number of a part
-    for number, (name, each) in enumerate(parts.items()):
+    tree: dict[str, Any] = {}  # the names on the paths of references, with the numbers of the relations at their ends
+    for number, (name, relation) in enumerate(parts.items()):
         *around, last = name.split(".")
-        if not (each.is_back or each.beside):
+        if not (relation.is_back or relation.beside):
             reduce(lambda inner, step: inner.setdefault(step, {}), around, tree)[last] = number
     numbers = {name: number for number, name in enumerate(parts)}
-    opened, ids, shown = _Ids(), list[str | int](), list[dict[str, Any]]()
+    opened, ids, results = _Ids(), list[str | int](), list[dict[str, Any]]()
     chosen_tree = (
         None if fields is None else tree_of((*fields, *(name for name in tree if name not in map(root_of, fields))))
     )
     for members in map(exactjson.cut, bodies):
         ids.append(exactjson.decoded(members.get(items.resource.schema.id_name, b"null")))
         chosen = members if chosen_tree is None else reduced(members, chosen_tree)
-        besides = {name: members.get(each.field, Raw(b"null")) for name, each in parts.items() if each.beside}
-        opened_besides = {name: opened.open(text, numbers[name]) for name, text in besides.items()}
-        shown.append(opened.open({**chosen}, tree) | opened_besides)
+        besides = {
+            name: opened.open(members.get(relation.field, Raw(b"null")), numbers[name])
+            for name, relation in parts.items()
+            if relation.beside
+        }
+        results.append(opened.open({**chosen}, tree) | besides)
     relations = list(parts.values())
-    found = _find(caller, items, parts, embed, ids, opened.counts)
-    for number, (name, each) in enumerate(parts.items()):
-        for item, id in zip(shown, ids, strict=True) if each.is_back else ():
-            referring = found.get((number, items.resource.key(id)), [])
-            most = embed[name].limit or each.to.resource.embed_limit
-            sort = {} if each.to.resource.sort == POSITION else {"sort": "-id"}
-            query = urlencode({each.field: id, **sort, **dict(embed[name].others), "offset": most})
+    embedded = _find(caller, items, parts, embed, ids, opened.counts)
+    for number, (name, relation) in enumerate(parts.items()):
+        for item, id in zip(results, ids, strict=True) if relation.is_back else ():
+            referring = embedded.get((number, items.resource.key(id)), [])
+            most = embed[name].limit or relation.to.resource.embed_limit
+            sort = {} if relation.to.resource.sort == POSITION else {"sort": "-id"}
+            query = urlencode({relation.field: id, **sort, **dict(embed[name].others), "offset": most})
             item[name] = [orjson.Fragment(body) for body in referring[:most]]
             item[next_of(name)] = (
-                f"{prefix}/{quote(each.to.resource.public_name)}?{query}" if len(referring) > most else None
+                f"{prefix}/{quote(relation.to.resource.public_name)}?{query}" if len(referring) > most else None
             )
 
     def write(value: Raw | _Id) -> Any:
         if isinstance(value, Raw):
             return orjson.Fragment(bytes(value))
-        body = found.get((value.part, relations[value.part].to.resource.key(value.id)), [b""])[0]
-        return orjson.Fragment(body) if body else None if relations[value.part].beside else value.id
+        relation = relations[value.number]
+        body = embedded.get((value.number, relation.to.resource.key(value.id)), [b""])[0]
+        return orjson.Fragment(body) if body else None if relation.beside else value.id
 
-    return [orjson.dumps(item, default=write) for item in shown]
+    return [orjson.dumps(item, default=write) for item in results]
 
 
 def _find(
@@ -261,37 +267,38 @@ def _find(
     ids: Sequence[str | int],
     counts: Counter[_Id],
 ) -> dict[tuple[int, str], list[bytes]]:
-    """The representations that each part finds by each key."""
+    """The representations that the relations find, by the number of the relation and the key."""
     parts, chosen = list(relations.values()), [embed[name] for name in relations]
-    wanted, resource, keys = [], items.resource, Counter[tuple[int, str]]()
-    views = [each.to.views.of(caller) for each in parts]
-    for (part, id), times in counts.items():
-        keys[part, parts[part].to.resource.key(id)] += times
+    queries, resource, keys = [], items.resource, Counter[tuple[int, str]]()
+    views = [relation.to.views.of(caller) for relation in parts]
+    for (number, id), times in counts.items():
+        keys[number, parts[number].to.resource.key(id)] += times
     for number, (to, _, path, is_back, _) in enumerate(parts):
-        values: Sequence[str | int] = [key for part, key in keys if part == number]
+        values: Sequence[str | int] = [key for relation_number, key in keys if relation_number == number]
         if is_back:
-            values = [form for id in ids for form in resource.forms(resource.key(id))]
+            values = [form for id in ids for form in resource.id_variants(resource.key(id))]
         most = (chosen[number].limit or to.resource.embed_limit) + 1 if is_back else 1
         in_order = to.resource.sort == POSITION
         owners = views[number].access.owners(caller)
         query = views[number].query(Query(chosen[number].filters, sort=chosen[number].sort))
         field = path if is_back else "id"
-        wanted.append(Related(to.name, field, values, most, owners, in_order, query.filters, query.sort))
-    found: dict[tuple[int, str], list[bytes]] = {}
-    stored, shown, most = 0, 0, items.page_bytes
-    for number, value, record in items.store.related(wanted, most) if any(each.values for each in wanted) else ():
+        queries.append(Related(to.name, field, values, most, owners, in_order, query.filters, query.sort))
+    bodies_by_key: dict[tuple[int, str], list[bytes]] = {}
+    stored_bytes, shown_bytes, most = 0, 0, items.page_bytes
+    rows = items.store.related(queries, most) if any(related.values for related in queries) else ()
+    for number, value, record in rows:
         body = views[number].body(record)
         body = views[number].show(body, chosen[number].fields) if chosen[number].fields else body
         key = number, resource.key(value) if parts[number].is_back else record.id
-        found.setdefault(key, []).append(body)
-        stored += len(record.body) + len(record.removed or b"")
-        shown += len(body) * keys.get(key, 1)
-    if max(stored, shown) > most:
+        bodies_by_key.setdefault(key, []).append(body)
+        stored_bytes += len(record.body) + len(record.removed or b"")
+        shown_bytes += len(body) * keys.get(key, 1)
+    if max(stored_bytes, shown_bytes) > most:
         raise _too_much(f"would add more than {most} bytes here")
-    counts_of = ((each.limit, len(bodies)) for (part, _), bodies in found.items() for each in (chosen[part],))
-    if sum(min(limit, number) for limit, number in counts_of if limit) > MOST_CHOSEN:
+    counted = ((chosen[number].limit, len(bodies)) for (number, _), bodies in bodies_by_key.items())
+    if sum(min(limit, count) for limit, count in counted if limit) > MOST_CHOSEN:
         raise _too_much(f"would add more than {MOST_CHOSEN} items here")
-    return found
+    return bodies_by_key
 
 
 def _too_much(detail: str) -> InvalidQuery:

@@ -82,8 +82,8 @@ def group_of(
     """
     inner = Reader({})
 
-    def read(name: str, part: Any, *, negated: bool) -> list[Filter]:
-        terms = part.terms if isinstance(part, _Together) else [(name, part)]
+    def read(name: str, content: Any, *, negated: bool) -> list[Filter]:
+        terms = content.terms if isinstance(content, _Together) else [(name, content)]
         filters = _merged(filter for name, text in terms for filter in _parameter(inner, name, [text], queryable))
         return [filter._replace(negated=filter.negated is not negated) for filter in filters]
 
@@ -116,10 +116,10 @@ def clauses_of(
     """
     negated = negated is not (group == "not")
     clauses = [
-        [(filter,) for filter in filters(name, part, negated=negated)]
-        if not isinstance(part, list)
-        else clauses_of(name, part, filters, negated=negated)
-        for name, part in parts
+        [(filter,) for filter in filters(name, content, negated=negated)]
+        if not isinstance(content, list)
+        else clauses_of(name, content, filters, negated=negated)
+        for name, content in parts
     ]
     if (group == "and") is not negated:
         return list(chain.from_iterable(clauses))
@@ -161,17 +161,17 @@ class _Together(NamedTuple):
 def _together(parts: Parts, queryable: Queryable, *, is_and: bool = False) -> Parts:
     """The parts of a group, in which filters on one collection in an `and` are together."""
     others, joined = Parts(), dict[str, _Together]()
-    for name, part in parts:
-        term = FILTER.fullmatch(name) if is_and and isinstance(part, str) else None
+    for name, content in parts:
+        term = FILTER.fullmatch(name) if is_and and isinstance(content, str) else None
         hop, path = queryable.hop(term[1]) if term else (None, "")
-        if isinstance(part, list):
-            others.append((name, _together(part, queryable, is_and=name == "and")))
+        if isinstance(content, list):
+            others.append((name, _together(content, queryable, is_and=name == "and")))
         elif not hop or not path:
-            others.append((name, part))
+            others.append((name, content))
         elif hop.name in joined:
-            joined[hop.name].terms.append((name, part))
+            joined[hop.name].terms.append((name, content))
         else:
-            joined[hop.name] = _Together([(name, part)])
+            joined[hop.name] = _Together([(name, content)])
             others.append((name, joined[hop.name]))
     return others
 
@@ -244,15 +244,15 @@ def _parameter(
 
 def _joined(reader: Reader, name: str, values: Sequence[Any], hop: Hop, path: str) -> list[Filter]:
     """The filter by a parameter that leads to another collection, to a path in it. Raises Forbidden."""
-    operator, known, before = name.partition("[")[2].rstrip("]"), hop.queryable.fields, hop.name
+    operator, fields, before = name.partition("[")[2].rstrip("]"), hop.queryable.fields, hop.name
     if not path:  # whether there are some
         words = [text_of(value) for value in values]
         if operator != "is" or any(word not in NULLS for word in words):
             reader.fault(name, f"can only be {before}[is]=null or {before}[is]=not_null; a field is after a dot")
             return []
         return [Filter(hop.field, Op.HAS, None, negated=NULLS[word], join=hop.join(())) for word in words]
-    if root_of(path) not in hop.queryable.refused and (path == POSITION or not field_in(known, path)):
-        names = ", ".join(f"{before}.{field}" for field in known)
+    if root_of(path) not in hop.queryable.refused and (path == POSITION or not field_in(fields, path)):
+        names = ", ".join(f"{before}.{field}" for field in fields)
         reader.fault(name, f"is not a parameter of this list; there are: {names}, and field[operator]")
         return []
     if hop.many and operator in (Op.NE, Op.NIN):
@@ -267,13 +267,13 @@ def _joined(reader: Reader, name: str, values: Sequence[Any], hop: Hop, path: st
 
 def operators_of(field: Field) -> list[Op]:
     """The operators of the filters of a field."""
-    known = [*OPERATORS[field.kind], *([Op.IS] if field.nullable else [])]
+    operators = [*OPERATORS[field.kind], *([Op.IS] if field.nullable else [])]
     is_free = field.kind is Kind.JSON
     refused = {Op.LIKE} if "." in field.name and not is_free else set()
     refused.update((*PARTS, *RANGES) if is_free and not field.sortable else ())  # in a JsonObject, as promised so far
     refused.update(PARTS if field.expected else ())
     refused.update(RANGES if not field.is_ordered else ())
-    return [op for op in known if op not in refused]
+    return [op for op in operators if op not in refused]
 
 
 def _condition(value: Any, op: Op, field: Field) -> Filter:

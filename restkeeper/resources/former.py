@@ -1,4 +1,4 @@
-"""Items of former revisions: as the newest one has them, and as callers see what was stored then."""
+"""Items of former revisions: converted to the newest revision, and as callers see them."""
 
 from restkeeper import exactjson
 from restkeeper.resources.evolution import revision_of
@@ -8,25 +8,26 @@ from restkeeper.storage.interface import Record
 
 
 def converted(form: ItemForm, record: Record, *, anew: bool = True) -> Record:
-    """A record in the form of a revision; one of an earlier revision is converted by the steps from it.
+    """A record in the form of a revision; a record of an earlier revision is converted by the steps from it.
 
-    Computed values that it has are not computed `anew`, if so. Raises Untranslatable, and RevisionDiffers for one of a
+    Unless `anew`, computed values of the record stay. Raises Untranslatable, and RevisionDiffers for a record of a
     later revision.
     """
-    own, number, revisions = form.revision, revision_of(record.fingerprint), form.resource.revisions
-    if number > own.number or number not in revisions:
+    revision, number, revisions = form.revision, revision_of(record.fingerprint), form.resource.revisions
+    if number > revision.number or number not in revisions:
         return form.present(record)
     stored = form.stored_members(record)
-    members, removed = stored, record.removed
-    if number < own.number:
-        members, removed = form.resource.chain(number, own.number).up(revisions[number].with_defaults(stored), removed)
-    of_server = {name: text for name, text in stored.items() if name in own.of_server}
-    computed = own.computed if anew else own.computed - members.keys()
-    return form.with_members(record._replace(removed=removed), {**members, **of_server}, computed)
+    members, removed_fields = stored, record.removed
+    if number < revision.number:
+        chain = form.resource.chain(number, revision.number)
+        members, removed_fields = chain.up(revisions[number].with_defaults(stored), removed_fields)
+    of_server = {name: text for name, text in stored.items() if name in revision.of_server}
+    computed = revision.computed if anew else revision.computed - members.keys()
+    return form.with_members(record._replace(removed=removed_fields), {**members, **of_server}, computed)
 
 
 def former_body(view: View, record: Record) -> bytes:
-    """The representation of a record of any revision that there are steps from, as that of an event can be.
+    """The representation of a record of any revision that has steps, such as the record of an event.
 
     Raises Untranslatable, and RevisionDiffers for a later revision than the newest one.
     """
@@ -45,5 +46,6 @@ def former_body(view: View, record: Record) -> bytes:
 def shortened(record: Record, oldest: int) -> Record:
     """The record without the removed fields that no revision from the `oldest` one on shows."""
     beside = dict(exactjson.cut(record.removed)) if record.removed else {}
-    kept = {name: text for name, text in beside.items() if int(name.partition(".")[0]) > oldest}
-    return record if kept == beside else record._replace(removed=exactjson.joined(kept) if kept else None)
+    remaining = {name: text for name, text in beside.items() if int(name.partition(".")[0]) > oldest}
+    removed_fields = exactjson.joined(remaining) if remaining else None
+    return record if remaining == beside else record._replace(removed=removed_fields)

@@ -45,9 +45,9 @@ class ListPage(NamedTuple):
 class ServedCollection:
     """The items of one collection in one version of the API: what all calls share.
 
-    `views` are how callers see them. `choices` are the values that a field, or an element of an array field, can have,
-    and `defaults` those of fields that are left out, by field, where only the service knows them. `relations` are what
-    can be embedded, and in lists of other collections.
+    `views` are how callers see the items. `choices` are the values that a field, or an element of an array field, can
+    have, and `defaults` the values of fields that were not sent, where only the service knows these values.
+    `relations` lead to the items that can be embedded.
     """
 
     stored: StoredView
@@ -64,16 +64,16 @@ class ServedCollection:
         self.page_limit = self.resource.page_limit or config.page_limit
         self.page_limit_max = max(self.page_limit, config.page_limit_max)
         self.page_bytes = self.resource.page_bytes or config.page_bytes
-        known = self.whole.name_of
-        self.order = tuple(each._replace(field=known(each.field)) for each in self.resource.order)
+        name_of = self.whole.name_of
+        self.order = tuple(key._replace(field=name_of(key.field)) for key in self.resource.order)
         self.pages: Cache[Any, Any] = Cache(PAGES_BYTES)  # responses to lists, also of the items that refer to one item
         steps = self.resource.chain(self.resource.oldest, self.resource.revision)
-        # A part of a list's ETag that changes with what they do.
+        # A part of a list's ETag that changes with the work of the steps.
         self.steps = f"-{steps.fingerprint}" if steps.steps else ""
 
     @cached_property
     def rights(self) -> Rights | None:
-        """What callers may set of the items by values, if not all of them may set all."""
+        """The values that callers may set, unless all callers may set all values."""
         rights = Rights(self.stored, self.domain.resources)
         return rights if rights.are_asked else None
 
@@ -83,7 +83,7 @@ class ServedCollection:
         return self.views.of(EVERYBODY)
 
     def relations_for(self, caller: Caller) -> Mapping[str, Relation]:
-        """The `relations` but those by a field that the caller may not see, or that is gone from these items."""
+        """The `relations`, except relations by a field that the caller may not see, or that is gone."""
         return relations_for(self, caller)
 
 
@@ -102,7 +102,7 @@ class CollectionReader:
 
     @cached_property
     def _queryable(self) -> Queryable:
-        """What the queries of the caller can use, here and where they lead to."""
+        """What the queries of the caller can use, in this collection and in related ones."""
         return with_hops(self.view.queryable, self.served, self.caller)
 
     def parse_item(self, args: Arguments) -> tuple[tuple[str, ...] | None, Mapping[str, Embedding]]:
@@ -122,16 +122,16 @@ class CollectionReader:
 
     def change_token(self) -> str:
         """The change token of the collection, as it was read with the credential, or now."""
-        found = self.call.take_or_read(self.served.store, self.served.name)
-        return found if isinstance(found, str) else self.served.store.change_token(self.served.name)
+        token = self.call.take_or_read(self.served.store, self.served.name)
+        return token if isinstance(token, str) else self.served.store.change_token(self.served.name)
 
     def find(self, id: str) -> Record:
         """An item, as it was read with the credential, or now.
 
-        Raises NotFound, also for one that the caller must not know of.
+        Raises NotFound, also for an item that the caller must not know of.
         """
-        found = self.call.take_or_read(self.served.store, (self.served.name, self.served.resource.key(id)))
-        record = found if isinstance(found, Record) else self.served.stored.initial
+        value = self.call.take_or_read(self.served.store, (self.served.name, self.served.resource.key(id)))
+        record = value if isinstance(value, Record) else self.served.stored.initial
         if record is None:
             raise NotFound("there is no such item")
         if type(self.view.access) is not Access:
@@ -146,7 +146,7 @@ class CollectionReader:
         return Answer(body, tag, self.changed_at(record), record.id)
 
     def tag(self, record: Record) -> str:
-        """The strong ETag of an item: a digest of its representation, so that no two of them share one."""
+        """The strong ETag of an item: a digest of its representation, so that no two representations share a tag."""
         return digest(self.view.body(record))
 
     def changed_at(self, record: Record) -> str:
@@ -156,18 +156,18 @@ class CollectionReader:
     def embed(
         self, bodies: Iterable[bytes], embed: Mapping[str, Embedding], fields: Sequence[str] | None, prefix: str
     ) -> list[bytes]:
-        """Representations of items, reduced to `fields` if there are some, with what these relations embed.
+        """Representations of items, reduced to `fields` if there are some, with the items that relations embed.
 
-        What the caller may not read is left out, and a reference to it stays an id. Collections are at the paths after
-        the `prefix`. Raises as `with_related`.
+        Items that the caller may not read are left out, and references to them stay ids. Collections are at the paths
+        after the `prefix`. Raises as `with_related`.
         """
         caller, relations = self.caller, self.served.relations
         parts = {name: relations[name] for name in embed}
-        parts = {name: each for name, each in parts.items() if caller.may(each.to.resource.scope("read"))}
-        self.call.shown_collections = {self.served.name, *(each.to.name for each in parts.values())}
+        parts = {name: relation for name, relation in parts.items() if caller.may(relation.to.resource.scope("read"))}
+        self.call.shown_collections = {self.served.name, *(relation.to.name for relation in parts.values())}
         return with_related(caller, self.served, bodies, parts, embed, fields, prefix)
 
-    def first_page(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
+    def first_page_tag(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""
         of = self.served
         requested = ListRequest(Query(limit=of.page_limit), of.page_limit, order=of.order)
@@ -178,14 +178,14 @@ class CollectionReader:
     ) -> ListPage:
         """A page of a list. Raises InvalidQuery as `require_whole` and `embed`."""
         groups = requested.query.groups
-        shown = (
-            query if not groups else query._replace(sort=(Sort("id"),), limit=1) if groups.is_plain else Query(limit=1)
-        )
-        page = (transaction or self.served.store).page(self.served.name, shown, self.served.page_bytes)
+        page_query = query
+        if groups:
+            page_query = query._replace(sort=(Sort("id"),), limit=1) if groups.is_plain else Query(limit=1)
+        page = (transaction or self.served.store).page(self.served.name, page_query, self.served.page_bytes)
         if transaction:
             page = page._replace(change_token=transaction.change_token(self.served.name))
         require_whole(requested, page)
-        tag = self.list_tag(page.change_token, requested.limit)  # first: not of a later moment than the bodies
+        tag = self.list_tag(page.change_token, requested.limit)  # before the bodies: it must not be newer than they are
         bodies = self.view.bodies(page)
         if requested.embed:
             bodies = self.embed(bodies, requested.embed, requested.fields, prefix)
@@ -194,12 +194,12 @@ class CollectionReader:
         body = b"[" + b",".join(bodies) + b"]"
         total = None if groups and not groups.is_plain else self._total(query, page, transaction)
         if groups:
-            found = self._groups(groups, query, total)
-            body = exactjson.dumps(found)
-            total = sum(each["count"] for each in found)
-        is_own = query.owners is not None and (total is not None or query.after)  # it does not depend on others
+            results = self._groups(groups, query, total)
+            body = exactjson.dumps(results)
+            total = sum(group["count"] for group in results)
+        is_own = query.owners is not None and (total is not None or query.after)  # no items of others are in it
         if is_own or requested.is_joined:
-            # Link is made of these: of a 304, a client keeps its own. Groups have none, and a page of all owners.
+            # Link is made of these ends: after a 304, a client keeps the Link that it has. Groups have no Link.
             ends = () if groups else (page.more, page.first, page.last)
             tag = digest(repr((total, ends)).encode() + body)
         return ListPage(page.change_token, tag, body, page, total)
@@ -225,8 +225,8 @@ class CollectionReader:
         if not page.more and (page.bodies or not query.offset):  # all up to the last one are known
             return query.offset + len(page.bodies)
         total = (transaction or self.served.store).count(self.served.name, query, most=MOST_COUNTED + 1)
-        known = query.offset + len(page.bodies) if page.bodies else 0  # some may have been deleted since
-        return max(total, known) if total <= MOST_COUNTED else None
+        seen = query.offset + len(page.bodies) if page.bodies else 0  # some may have been deleted since
+        return max(total, seen) if total <= MOST_COUNTED else None
 
     def list_tag(self, change_token: str, limit: int) -> str:
         """The strong ETag of a list: it changes with anything in the collection, so that no page is read for it."""
@@ -242,8 +242,8 @@ def require_whole(requested: ListRequest, page: Page) -> None:
 
 
 def refer(of: ServedCollection, items: Sequence[JsonObject], field: str, id: str | int, *, is_array: bool) -> None:
-    """Let new items refer by this field to the one in their path. Raises ValidationFailed for another one."""
+    """Let new items refer by this field to the item in their path. Raises ValidationFailed for another id."""
     key = of.resource.key
-    others = [n for n, each in enumerate(items) if key(each.setdefault(field, id)) != key(id)]
+    others = [n for n, item in enumerate(items) if key(item.setdefault(field, id)) != key(id)]
     detail = f"must be {id}, as in the path, or left out"
     require_none([fault([n, field] if is_array else [field], detail) for n in others])

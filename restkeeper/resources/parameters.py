@@ -79,17 +79,17 @@ class Queryable:
         order = {name: number for number, name in enumerate(self.names)}
         return tuple(sorted(dict.fromkeys(paths), key=lambda path: order.get(root_of(path), 0)))
 
-    def require(self, name: str, known: Collection[str], before: str = "", after: str = "", more: str = "") -> None:
+    def require(self, name: str, choices: Collection[str], before: str = "", after: str = "", more: str = "") -> None:
         """Raises ValueError for a name that is none of the `known` ones, and that no item can have.
 
         The parameter has it between two texts, if it is of something else than the items of the list.
         """
-        if self._is_undeclared(name) or name in known:
+        if self._is_undeclared(name) or name in choices:
             return
         written = f"{before}{name}{after}"
         if name in self.refused and written == name:
             raise ValueError(f"cannot be {name!r}, which {self.refused[name]}")
-        names = ", ".join(f"{before}{path}{after}" for path in known)
+        names = ", ".join(f"{before}{path}{after}" for path in choices)
         raise ValueError(f"cannot be {shortened(written)!r}; there are: {names}{more}")
 
     def require_shown(self, path: str, before: str = "") -> None:
@@ -193,9 +193,9 @@ class Reader:
 
     def unknown(self, name: str, of: str, names: Iterable[str]) -> None:
         """Find fault with a parameter that there is not; the first such fault lists those that there are."""
-        known = "" if self._unknown else f"; there are: {', '.join(names)}"
+        hint = "" if self._unknown else f"; there are: {', '.join(names)}"
         self._unknown += 1
-        self.fault(name, f"is not a parameter of {of}{known}")
+        self.fault(name, f"is not a parameter of {of}{hint}")
 
     def value(self, name: str, read: Callable[[Any], Any], value: Any, default: Any = None) -> Any:
         try:
@@ -215,12 +215,12 @@ class Reader:
             raise InvalidQuery(summary, errors=self.faults)
 
 
-def one_of(known: Collection[str]) -> Callable[[str], str]:
+def one_of(words: Collection[str]) -> Callable[[str], str]:
     """Reads one of these words."""
 
     def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(known) or 'none here'}")
+        if text not in words:
+            raise ValueError(f"cannot be {shortened(text)!r}; there are: {', '.join(words) or 'none here'}")
         return text
 
     return read

@@ -47,7 +47,7 @@ _COMPARED = (  # the first that fits
     _Compared(fields.String, Kind.TEXT),
     _Compared(IntegerId, Kind.SERIAL),
     _Compared(fields.Integer, Kind.INTEGER),
-    *(_Compared(each, Kind.NUMBER) for each in (fields.Decimal, fields.Float, fields.TimeDelta)),
+    *(_Compared(type, Kind.NUMBER) for type in (fields.Decimal, fields.Float, fields.TimeDelta)),
     _Compared(fields.Boolean, Kind.BOOLEAN),
     _Compared(fields.List, Kind.LIST),
 )
@@ -74,26 +74,26 @@ def queryable_fields(name: str, field: fields.Field[Any], around: tuple[type, ..
     if isinstance(inner, fields.Nested):
         schema = inner.schema
         if type(schema) not in around and not is_deep:
-            for key, each in fields_of(schema).items():
-                if NAME.fullmatch(key) and not each.load_only:
-                    yield from queryable_fields(f"{name}.{key}", each, (*around, type(schema)))
+            for key, inner_field in fields_of(schema).items():
+                if NAME.fullmatch(key) and not inner_field.load_only:
+                    yield from queryable_fields(f"{name}.{key}", inner_field, (*around, type(schema)))
     elif isinstance(inner, fields.Dict):
         if not is_deep:
             yield Field(f"{name}.*", Kind.JSON, nullable=True, sortable=False, **_reading(inner.value_field))
-    elif found := _compared(inner if isinstance(inner, IntegerReference) else field):
+    elif compared := _compared(inner if isinstance(inner, IntegerReference) else field):
         is_inside, is_list = "." in name, inner is not field
         yield Field(
             name,
-            found.kind,
+            compared.kind,
             nullable=is_inside or field.allow_none,
             sortable=not (is_inside or is_list) and _is_short(field),
             choices=_choices(inner),
-            listed=is_list and found.kind is not Kind.LIST,
-            is_ordered=found.is_ordered,
+            listed=is_list and compared.kind is not Kind.LIST,
+            is_ordered=compared.is_ordered,
             is_owner=isinstance(field, Owner),
-            is_dated=found.type in _DATED,
+            is_dated=compared.type in _DATED,
             places=_places(field),
-            **_reading(inner, *(_TEXTS if found.kind is Kind.LIST else (*_TEXTS, *_SCALARS))),
+            **_reading(inner, *(_TEXTS if compared.kind is Kind.LIST else (*_TEXTS, *_SCALARS))),
         )
 
 
@@ -108,14 +108,14 @@ def _reading(field: fields.Field[Any] | None, *kinds: Kind) -> dict[str, Any]:
 def _compared(field: fields.Field[Any]) -> _Compared | None:
     """How queries compare the values of a field; None if they cannot use it."""
     if isinstance(field, fields.Enum):
-        types = {type(each) for each in _choices(field)}
+        types = {type(choice) for choice in _choices(field)}
         return _MEMBERS.get(types.pop()) if len(types) == 1 else None
     if getattr(field, "format", None) not in ISO:
         return None
-    return next((each for each in _COMPARED if isinstance(field, each.type)), None)
+    return next((compared for compared in _COMPARED if isinstance(field, compared.type)), None)
 
 
-def _stored(field: fields.Field[Any], compared: _Compared, given: Any) -> Any:
+def _stored(field: fields.Field[Any], compared: _Compared, filter_value: Any) -> Any:
     """What a field stores of a value in a filter, as of that in a body; of a text, also as of the number written so.
 
     Its validators may refuse that; those of a format do so here, too, but that a time can be a date only, which is
@@ -123,9 +123,9 @@ def _stored(field: fields.Field[Any], compared: _Compared, given: Any) -> Any:
     member. Raises ValueError.
     """
     forms = forms_of(field) if compared.kind is Kind.TEXT else []
-    written: Any = text_of(given)
-    if compared.kind in _SCALARS and not isinstance(given, str):
-        number = given if isinstance(given, bool) else number_of(given)
+    written: Any = text_of(filter_value)
+    if compared.kind in _SCALARS and not isinstance(filter_value, str):
+        number = filter_value if isinstance(filter_value, bool) else number_of(filter_value)
         written = written if number is None else number
     written = _LOST_PLUS.sub(r"+\1", written) if compared.expected or forms else written
     try:
@@ -136,8 +136,8 @@ def _stored(field: fields.Field[Any], compared: _Compared, given: Any) -> Any:
     if compared.kind in _SCALARS:
         for kind in _SCALARS[compared.kind]:
             with suppress(ValidationError, ValueError):
-                return _loaded(field, forms, value_of(given, Field("", kind)))
-        return value_of(given, Field("", compared.kind))
+                return _loaded(field, forms, value_of(filter_value, Field("", kind)))
+        return value_of(filter_value, Field("", compared.kind))
     if isinstance(field, fields.Enum):
         return written
     if compared.kind is Kind.TIME:
@@ -182,9 +182,9 @@ def _places(field: fields.Field[Any]) -> int | None:
 def _choices(field: fields.Field[Any]) -> tuple[Any, ...]:
     """The only values of a field, as they are stored; none if there are others."""
     if isinstance(field, fields.Enum):
-        return tuple(each.value if field.by_value else each.name for each in field.enum)
+        return tuple(member.value if field.by_value else member.name for member in field.enum)
     choices = next((check.choices for check in field.validators if isinstance(check, validate.OneOf)), ())
-    return tuple(_plain(field._serialize(each, "", None)) for each in choices)
+    return tuple(_plain(field._serialize(choice, "", None)) for choice in choices)
 
 
 def longest_text(field: fields.Field[Any]) -> int:

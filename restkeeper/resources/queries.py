@@ -148,8 +148,8 @@ def _groups(reader: Reader, queryable: Queryable) -> Groups | None:
         reader.fault("timezone", "goes with a part of a time, such as count=month(created_at)")
     aggregates = list[Aggregate]()
     for parameter, function in AGGREGATES.items():
-        known = queryable.numbers if function in SUMS else queryable.sortable
-        fields = reader.joined(parameter, partial(_aggregated, known=known, queryable=queryable), ())
+        choices = queryable.numbers if function in SUMS else queryable.sortable
+        fields = reader.joined(parameter, partial(_aggregated, choices=choices, queryable=queryable), ())
         aggregates += [Aggregate(function, field) for field in fields]
     if len({aggregate.field for aggregate in aggregates}) > MOST_AGGREGATED:
         reader.fault("aggregate", f"is limited to {MOST_AGGREGATED} fields")
@@ -172,10 +172,10 @@ def _by(text: str, queryable: Queryable, zone: str) -> tuple[GroupBy, ...]:
     return tuple(groups)
 
 
-def _aggregated(text: str, known: Collection[str], queryable: Queryable) -> tuple[str, ...]:
+def _aggregated(text: str, choices: Collection[str], queryable: Queryable) -> tuple[str, ...]:
     names = text.split(",")
     for name in names:
-        queryable.require(name, known)
+        queryable.require(name, choices)
     _require_once(names)
     return tuple(names)
 

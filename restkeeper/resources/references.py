@@ -1,4 +1,4 @@
-"""References: what they refer to exists, in every transaction; and what follows when it is deleted."""
+"""References: the items to which they refer exist, in every transaction; and the effects of a deletion."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
@@ -41,20 +41,20 @@ class References:
                     self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
 
     def check(self, unit: Unit, change: Change, *, bounded: bool = True) -> None:
-        """Require what an item newly refers to. Raises ReferenceMissing, also later in the transaction.
+        """Require the items of new references. Raises ReferenceMissing, also later in the transaction.
 
-        Raises Conflict for too many in the transaction of a request, unless it is not `bounded`, as the data of a test.
-        For a deletion, raises what `follow` would raise only after many changes: StillReferenced, Conflict, Forbidden.
+        Raises Conflict for too many new references in the transaction of a request, if it is `bounded`.
+        For a deletion, raises StillReferenced, Conflict and Forbidden, which `follow` would raise after many changes.
         """
         name, after = change.stored.name, change.after
         if after is None:
-            if name in self._to and not unit.items.deletions:  # else `follow` asks, for many together
-                # Nothing comes to refer to it after these questions.
+            if name in self._to and not unit.items.deletions:  # else `follow` does this for many items together
+                # After these questions, nobody adds references to the item.
                 unit.transaction.lock_to_delete(name, change.record.id)
                 unit.items.referrers = self._plan(unit, change)
             return
         before = change.before.body if change.before and change.before.version else b"{}"
-        wanted: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
+        targets: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
         for field, pointers in added_references(change.stored, before, after.body):
             if isinstance(field, WeakReference):
                 continue
@@ -62,37 +62,31 @@ class References:
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
             if new and bounded and not unit.call.is_program:
                 unit.items.add_references(len(new))
-            wanted[field.to] = new | wanted.get(field.to, {})
-        for to, ids in sorted(wanted.items()):  # in one order of locks, so that writes do not wait for each other
+            targets[field.to] = new | targets.get(field.to, {})
+        for to, ids in sorted(targets.items()):  # in one order of locks, so that writes do not wait for each other
             self._require(unit, to, dict(sorted(ids.items())), after)
 
     def check_body(self, unit: Unit, schema: Schema, loaded: Any) -> None:
-        """Require what the body of an action refers to, as its schema has `loaded` it. Raises ValidationFailed."""
-        wanted: dict[str, dict[str, tuple[str | int, str]]] = {}
+        """Require the items to which the `loaded` body of an action refers. Raises ValidationFailed."""
+        targets: dict[str, dict[str, tuple[str | int, str]]] = {}
         for field, id, pointer in _references_of(schema, loaded):
-            wanted.setdefault(field.to, {}).setdefault(self._resources[field.to].key(id), (id, pointer))
-        if not wanted:
+            targets.setdefault(field.to, {}).setdefault(self._resources[field.to].key(id), (id, pointer))
+        if not targets:
             return
-        require_few_references(sum(map(len, wanted.values())))
+        require_few_references(sum(map(len, targets.values())))
         try:
-            for to, ids in sorted(wanted.items()):
-                self._require(unit, to, dict(sorted(ids.items())), wanted)
+            for to, ids in sorted(targets.items()):
+                self._require(unit, to, dict(sorted(ids.items())), targets)
             unit.transaction.flush()  # the function sees no wrong reference
         except ReferenceMissing as error:
-            if error.of is not wanted:  # but an item of an earlier operation of a batch
+            if error.of is not targets:  # but an item of an earlier operation of a batch
                 raise
             exactjson.require_none([{"pointer": error.pointer, "detail": error.detail}])
 
-    def _require(
-        self,
-        unit: Unit,
-        to: str,
-        new: Mapping[str, tuple[str | int, str]],
-        of: object,
-    ) -> None:
-        """Require what `of` newly refers to in a collection: by id in the store, each as it is sent, and where.
+    def _require(self, unit: Unit, to: str, new: Mapping[str, tuple[str | int, str]], of: object) -> None:
+        """Require the items of `new` references in a collection: by the ids in the store, with sent ids and pointers.
 
-        It is an item, or the body of an action.
+        `of` is the item, or the body of an action, that has these references.
         """
 
         transaction, caller = unit.transaction, unit.call.caller
@@ -103,7 +97,7 @@ class References:
         access = self._collections[to].access
         if access.owners(caller) is None:
             return transaction.require_present(to, [*new], refusal)
-        for id in new:  # one by one: the first is refused that the caller must not know of
+        for id in new:  # one by one: the first item that the caller must not know of is refused
             transaction.require_present(to, [id], refusal)
             try:
                 access.require_sight(caller, transaction.read(to, id, lock=False))
@@ -111,17 +105,17 @@ class References:
                 raise refusal(id) from None
 
     def follow(self, unit: Unit, change: Change) -> None:
-        """Do what a deletion means for the items that refer to the deleted one.
+        """Change or delete the items that refer to a deleted item.
 
-        Raises StillReferenced, Conflict as `Items.apply`, RevisionDiffers, and Forbidden for what the
-        request, but not its caller, may delete.
+        Raises StillReferenced, Conflict as `Items.apply`, RevisionDiffers, and Forbidden for items that the request
+        deletes and the caller may not.
         """
         if change.after is not None or change.stored.name not in self._to:
             return
         items: Items = unit.items
         items.deletions.append(change)
         if len(items.deletions) > 1:
-            return  # it follows another deletion: a chain may be long
+            return  # the loop below, in the call for an earlier deletion, comes to it: a chain may be long
         planned: Iterable[_Referrers]
         planned, items.referrers = items.referrers, ()
         while items.deletions:
@@ -132,9 +126,9 @@ class References:
             planned = ()
 
     def _plan(self, unit: Unit, change: Change) -> list["_Referrers"]:
-        """What refers to an item that is to be deleted, so that `follow` need not find it again.
+        """The items that refer to an item that will be deleted, so that `follow` need not find them again.
 
-        Raises StillReferenced, Conflict and Forbidden for this and all that would follow, as far as ids show it.
+        Raises StillReferenced, Conflict and Forbidden for all deletions that would follow, as far as ids show it.
         """
         levels, below = list[list[_Referrers]](), _ids_by_collection([change])
         gone, cleared = {(change.stored.name, change.record.id)}, 0
@@ -154,14 +148,14 @@ class References:
                 unit.items.require_room(len(gone) - 1 + cleared)
         return levels[0]
 
-    def _referrers(self, unit: Unit, deleted: Mapping[str, Sequence[str]], known: int = 0) -> Iterator["_Referrers"]:
-        """What refers to some items, by each field; of one that restricts at least one, of others one too many.
+    def _referrers(self, unit: Unit, deleted: Mapping[str, Sequence[str]], planned: int = 0) -> Iterator["_Referrers"]:
+        """The items that refer to `deleted` ones, by field: with "restrict" at least one, else at most one too many.
 
-        These are besides the `known` ones, which are to be deleted. Raises Forbidden, see `follow`.
+        There may be `planned` deletions besides. Raises Forbidden, see `follow`.
         """
         call = unit.call
         for name, deleted_ids in deleted.items():
-            to = [*chain.from_iterable(map(self._resources[name].forms, deleted_ids))]
+            to = [*chain.from_iterable(map(self._resources[name].id_variants, deleted_ids))]
             for stored, path, rule in self._to.get(name, ()):
                 if isinstance(stored.revision.references[path], WeakReference) and not unit.clears:
                     continue
@@ -170,7 +164,7 @@ class References:
                     rule = "chosen"
                     if not call.caller.may(scope := stored.resource.scope("write")):
                         raise lacking(scope)  # also if there is none: who may not know, learns nothing
-                most, ids = known + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
+                most, ids = planned + (1 if rule == "restrict" else MOST_CHANGES + 1), set[str]()
                 for start in range(0, len(to), TOGETHER):
                     query = Query(filters=(Filter(path, Op.IN, tuple(to[start : start + TOGETHER])),))
                     ids.update(unit.transaction.find(stored.name, query, most))
@@ -201,21 +195,21 @@ class References:
 
 
 def _locked_items(unit: Unit, collection: str, ids: Sequence[str], *, to_delete: bool) -> Iterator[Record]:
-    """Items that are there, locked: each as functions have left it when its turn comes."""
+    """Items that exist, locked; an item is as functions have left it when its turn comes."""
     for start in range(0, len(ids), TOGETHER):
-        former = unit.changes.copy()
+        changes_before = unit.changes.copy()
         for record in unit.transaction.read_all(collection, ids[start : start + TOGETHER], to_delete=to_delete):
             key = collection, record.id
-            if (last := unit.changes.get(key)) is former.get(key):
+            if (last := unit.changes.get(key)) is changes_before.get(key):
                 yield record
             elif last and last.after:
                 yield last.after
 
 
 class _Referrers(NamedTuple):
-    """Items that refer to deleted ones by one field.
+    """Items that refer to deleted items by one field.
 
-    The rule is that of the field, or "chosen": the request deletes them, where it would be "null".
+    The rule is `on_delete` of the field, or "chosen": the request deletes the items, and `on_delete` is "null".
     """
 
     stored: StoredView
@@ -231,9 +225,9 @@ class _Referrers(NamedTuple):
 
     def refusal(self, caller: Caller, more: str = "") -> StillReferenced:
         """The error; it names no collection and no field that the caller may not read."""
-        known = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
+        text = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
         is_private = root_of(self.path) in self.stored.of(caller).hidden
-        return StillReferenced(known if may_read(caller, self.stored.resource) and not is_private else _UNKNOWN)
+        return StillReferenced(text if may_read(caller, self.stored.resource) and not is_private else _UNKNOWN)
 
 
 def _ids_by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
@@ -245,17 +239,17 @@ def _ids_by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
 
 
 def added_references(stored: StoredView, before: bytes, after: bytes) -> Iterator[tuple[Refers, dict[str | int, str]]]:
-    """What the JSON of an item refers to `after` a change and did not before: by field, each id with its pointer."""
+    """The references of an item `after` a change that it did not have before: by field, the ids with their pointers."""
     if not (references := stored.revision.references):
         return
     had, has = exactjson.decoded(before), exactjson.decoded(after)
     for path, field in references.items():
-        former = {id for _, id in _ids_at(had, path)}
-        yield field, {id: pointer for pointer, id in _ids_at(has, path) if id not in former}
+        ids_before = {id for _, id in _ids_at(had, path)}
+        yield field, {id: pointer for pointer, id in _ids_at(has, path) if id not in ids_before}
 
 
 def required_by(stored: StoredView, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
-    """What an item refers to: the field, the id, and its JSON Pointer."""
+    """The references of an item: the field, the id, and the JSON Pointer."""
     item = exactjson.decoded(record.body)
     for path, field in stored.revision.references.items():
         for pointer, id in _ids_at(item, path):
@@ -263,7 +257,7 @@ def required_by(stored: StoredView, record: Record) -> Iterator[tuple[Refers, st
 
 
 def number_of_references(stored: StoredView, record: Record) -> int:
-    """How many items must exist for a new one."""
+    """The number of items that must exist for a new item."""
     of_fields = added_references(stored, b"{}", record.body)
     return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
 
@@ -281,7 +275,7 @@ def missing_reference(to: Resource, id: str | int, pointer: str, of: object) -> 
 def _references_of(
     of: Schema | fields.Field[Any], loaded: Any, *steps: str | int
 ) -> Iterator[tuple[Refers, str | int, str]]:
-    """What a schema, or a field, has loaded refers to: the field, the id, and its JSON Pointer as it was sent."""
+    """The references in a value that a schema, or a field, has `loaded`: the field, the id, and the JSON Pointer."""
     if isinstance(loaded, list):
         for number, element in enumerate(loaded):
             yield from _references_of(of.inner if isinstance(of, fields.List) else of, element, *steps, number)
@@ -295,7 +289,7 @@ def _references_of(
 
 
 def _ids_at(value: Any, path: str, pointer: str = "#") -> Iterator[tuple[str, str | int]]:
-    """The ids at a path, each with its JSON Pointer; a list stands for each of its elements."""
+    """The ids at a path, with their JSON Pointers; a list stands for all its elements."""
     if isinstance(value, list):
         for number, element in enumerate(value):
             yield from _ids_at(element, path, f"{pointer}/{number}")

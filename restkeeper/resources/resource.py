@@ -23,7 +23,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def _takes_items(function: Callable[..., Any]) -> bool:
     """Whether a function before a write takes the items of the transaction, as its third parameter."""
     named = (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
-    parameters = [each for each in signature(function).parameters.values() if each.kind not in named]
+    parameters = [parameter for parameter in signature(function).parameters.values() if parameter.kind not in named]
     return len(parameters) > 2 and (parameters[2].name == "items" or parameters[2].default is Parameter.empty)
 
 
@@ -115,8 +115,8 @@ class Resource(Declaration):
             takes_items = moment == "after" or _takes_items(function)
             self._refuse(of_function(what, function, ("item", "before", *["items"] * takes_items)))
             called = function if takes_items else wraps(function)(lambda item, before, items: function(item, before))
-            own = {of: (*self.functions.get(of, ()), called) for of in (f"{moment} {write}" for write in writes)}
-            vars(self)["functions"] = MappingProxyType({**self.functions, **own})
+            functions = {of: (*self.functions.get(of, ()), called) for of in (f"{moment} {write}" for write in writes)}
+            vars(self)["functions"] = MappingProxyType({**self.functions, **functions})
             return function
 
         return declare
@@ -130,11 +130,11 @@ class Resource(Declaration):
             self._refuse(check(self))
         emails = [(name,) for name, field in self.newest.definitions.items() if isinstance(field, Email | fields.Email)]
         vars(self)["indexes"] = tuple(
-            Index(*each.fields, unique=each.unique, fold=each.fields in emails) if each.fold is None else each
-            for each in self.indexes
+            Index(*index.fields, unique=index.unique, fold=index.fields in emails) if index.fold is None else index
+            for index in self.indexes
         )
         vars(self).update({name: tuple(getattr(self, name)) for name in ("search", "methods")})
-        vars(self)["upgrades"] = MappingProxyType({number: tuple(each) for number, each in self.upgrades.items()})
+        vars(self)["upgrades"] = MappingProxyType({number: tuple(steps) for number, steps in self.upgrades.items()})
 
     def _refuse(self, faults: Faults) -> None:
         """Raises ValueError for the first fault: the next ones may follow from it."""

@@ -16,19 +16,19 @@ Names = tuple[str, ...]
 
 
 def known_unique(resource: Resource, view: View) -> list[Names]:
-    """The fields of each unique index, as callers know them, without those of which they do not know one."""
+    """The fields of the unique indexes, as callers know them, without indexes with a field that they do not know."""
     declared = [[view.names_of(field) for field in index.fields] for index in resource.indexes if index.unique]
-    known = view.queryable.fields
-    return [tuple(n for (n,) in each) for each in declared if all(len(ns) == 1 and ns[0] in known for ns in each)]
+    fields = view.queryable.fields
+    return [tuple(n for (n,) in index) for index in declared if all(len(ns) == 1 and ns[0] in fields for ns in index)]
 
 
-def unique_fields(resource: Resource, view: View, wanted: Iterable[str]) -> Names:
-    """The fields of the unique index that has these, as callers know them. Raises ValueError if there is none."""
-    known = known_unique(resource, view)
-    names = next((each for each in known if {*each} == {*wanted}), None)
+def unique_fields(resource: Resource, view: View, fields: Iterable[str]) -> Names:
+    """The unique index with these fields, as callers know them. Raises ValueError if there is none."""
+    indexes = known_unique(resource, view)
+    names = next((index for index in indexes if {*index} == {*fields}), None)
     if names is None:
-        choices = " or ".join(map(",".join, known))
-        raise ValueError(f"must have the fields of a unique index: {choices}" if known else "needs a unique index")
+        choices = " or ".join(map(",".join, indexes))
+        raise ValueError(f"must have the fields of a unique index: {choices}" if indexes else "needs a unique index")
     return names
 
 
@@ -48,7 +48,7 @@ def query_of_unique(view: View, names: Names, sent: JsonObject) -> Query | None:
 
 
 def find_unique(transaction: Transaction, collection: str, query: Query | None) -> Record | None:
-    """The item of such a query, if there is one. Nobody else changes items of the collection until the end."""
+    """The item of a query by unique fields, if there is one. Nobody else changes the collection until the end."""
     if query is None:
         return None
     transaction.lock_collection(collection)

@@ -32,12 +32,7 @@ from restkeeper.resources.references import number_of_references
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import View
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import (
-    DuplicateValue,
-    RecordNotFound,
-    ReferenceMissing,
-    ResponseStored,
-)
+from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, ResponseStored
 from restkeeper.storage.interface import Record
 
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
@@ -155,7 +150,7 @@ class CommandUnit(Unit):
         """Raises PreconditionFailed unless the list, by its first page, matches the conditions."""
         change_token = self.transaction.change_token(to.served.name)  # which locks the collection
         is_own = to.owners() is not None
-        tag = to.first_page(self.transaction, conditions.of) if is_own else None
+        tag = to.first_page_tag(self.transaction, conditions.of) if is_own else None
         conditions.require(tag or to.list_tag(change_token, to.served.page_limit))
 
 

@@ -67,7 +67,7 @@ class ReferringHandlers(CollectionHandlers):
 
     def _selection(self, parent: Record) -> Filter:
         """The filter of the items that refer to this one."""
-        form, *more = forms = self.parents.resource.forms(parent.id)
+        form, *more = forms = self.parents.resource.id_variants(parent.id)
         return Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, form)))
 
     @needs("read")

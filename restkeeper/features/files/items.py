@@ -138,7 +138,7 @@ class FileResource(Resource):
     def has_id(self, item: Mapping[str, object]) -> bool:
         return item.get(self.schema.id_name) not in NONE
 
-    def forms(self, key: str) -> tuple[str | int, ...]:
+    def id_variants(self, key: str) -> tuple[str | int, ...]:
         id = id_of(key)
         return (id, str(id)) if isinstance(id, int) else (id,)
 

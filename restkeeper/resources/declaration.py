@@ -1,4 +1,4 @@
-"""What a collection declares, and what follows from that."""
+"""The declaration of a collection, and the values that follow from it."""
 
 import dataclasses
 import re
@@ -13,8 +13,9 @@ from urllib.parse import quote
 from marshmallow import Schema
 
 from restkeeper.mistakes import Position
-from restkeeper.resources.evolution import Chain, Step, describe, differences, steps_for, was_open
+from restkeeper.resources.evolution import Chain, Step
 from restkeeper.resources.revision import Revision, schema_with, schema_without
+from restkeeper.resources.stored_schema import describe, differences, steps_for, was_open
 from restkeeper.schemas.item import INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in
 from restkeeper.schemas.prepared import loaded, worded
 from restkeeper.storage.interface import ANY, POSITION, Collection, Field, Index, Kind, Sort, StoredSchema, serial
@@ -31,7 +32,7 @@ _nothing = partial(MappingProxyType[Any, Any], {})  # a mapping that stays empty
 
 
 class Ownership(Enum):
-    """What the owner of an item may do with it and others may not, besides the scopes for reading and writing.
+    """The rights of an owner that others do not have, besides the scopes for reading and writing.
 
     A unique field is unique for all owners together: a refused value shows that another item has it.
     """
@@ -54,7 +55,7 @@ class Action:
 
     @cached_property
     def schema(self) -> Schema | None:
-        """What loads its body, in the words of the engine."""
+        """The schema that loads its body, with faults in the words of the engine."""
         return worded(self.body(partial=self.partial or None)) if self.body else None
 
     def load(self, sent: Any) -> Any:
@@ -139,7 +140,7 @@ class Declaration:
 
     @cached_property
     def compared(self) -> frozenset[str]:
-        """The fields whose values are unique, or are together with others."""
+        """The fields whose values are unique, alone or together with other fields."""
         return frozenset(field for index in self.indexes if index.unique for field in index.fields)
 
     @cached_property
@@ -154,7 +155,7 @@ class Declaration:
 
     @cached_property
     def oldest(self) -> int:
-        """The number of the oldest revision that there are steps from."""
+        """The number of the oldest revision that has steps to the next one."""
         return min(self.upgrades, default=2) - 1
 
     @cached_property
@@ -198,12 +199,12 @@ class Declaration:
     def collection(self) -> Collection:
         """The declaration of the collection for a store."""
         newest = self.newest
-        own = {index.field for index in self.indexes if not index.unique and len(index.fields) == 1}
+        indexed = {index.field for index in self.indexes if not index.unique and len(index.fields) == 1}
         position = {POSITION: Field(POSITION, Kind.INTEGER)} if self.sort == POSITION else {}
         return Collection(
             self.name,
             MappingProxyType({"id": Field("id", Kind.TEXT), **newest.fields, **position}),  # `id` of a singleton, too
-            (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in own)),
+            (*self.indexes, *(Index(name) for name in (*newest.references, *position) if name not in indexed)),
             self.search or (ANY,) * self.undeclared,
             has_owner_index=self.ownership is Ownership.ALL or bool(newest.owner),
             schema=StoredSchema(newest.fingerprint, self.revision, describe(newest.described, is_open=newest.is_open)),
@@ -219,19 +220,20 @@ class Declaration:
             return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
         if schema.fields.startswith('{"id":') is (not self.has_integer_ids):
             return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
-        own = self.revisions[revision]
-        distinct = {each for each in self.unique if own.defaults.get(each, b"null") != b"null"}
-        found = differences(schema.fields, own.described, is_open=own.is_open, distinct=distinct, filled=own.filled)
-        if common:
-            found = [each for each in found if each.common]
-        absent = [] if common else sorted(absent_in(schema.fingerprint).intersection(own.of_server))
-        reasons = "; ".join(
-            [*(each.reason for each in found), *(f"stored items are without {each}" for each in absent)]
+        former = self.revisions[revision]
+        distinct = {name for name in self.unique if former.defaults.get(name, b"null") != b"null"}
+        mismatches = differences(
+            schema.fields, former.described, is_open=former.is_open, distinct=distinct, filled=former.filled
         )
+        if common:
+            mismatches = [mismatch for mismatch in mismatches if mismatch.common]
+        absent = [] if common else sorted(absent_in(schema.fingerprint).intersection(former.of_server))
+        missing = [f"stored items are without {name}" for name in absent]
+        reasons = "; ".join([mismatch.reason for mismatch in mismatches] + missing)
         if not reasons:
             return ""
         if absent or was_open(schema.fields):
             return f"{name}: {reasons}. No step converts that: export the items, and import them into another store"
-        lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(found))
+        lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(mismatches))
         more = "" if self.upgrades else f", and upgrades={name.upper()} in resources/{name}.py"
         return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"

@@ -1,7 +1,7 @@
 """A revision of the items of a collection: its schema, and what follows from it."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import copy
 from decimal import Decimal
 from hashlib import blake2b
@@ -12,9 +12,10 @@ import orjson
 from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
 
 from restkeeper import exactjson
-from restkeeper.resources.evolution import OPEN, Members, inside_of
+from restkeeper.resources.evolution import Members
 from restkeeper.resources.parameters import MOST_NAMES
 from restkeeper.resources.queried import queryable_fields
+from restkeeper.resources.stored_schema import OPEN, inside_of
 from restkeeper.schemas.fields import READABLE_BY, Owner, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import READ_ONLY, IntegerId, ItemSchema, hidden_in, mark_of
 from restkeeper.schemas.prepared import COMPUTED, fields_of, is_computed, is_optional, prepared
@@ -37,33 +38,33 @@ CALLABLE = "callable"  # in a fingerprint, for a default that a function makes: 
 class Revision(NamedTuple):
     """One revision of the items of a collection: its number, its schema, and what follows from them.
 
-    The `fingerprint` has the number, if it is not the first, and 8 hex digits: they are of the fields, their order,
-    types and defaults (of one that a function makes, that it does), and of the schemas inside them. Its end says which
-    of READ_ONLY items are stored without.
+    The `fingerprint` has the number, if it is not 1, and 8 hex digits of the fields, their order, types and defaults
+    (not the values that a function makes), and of the schemas inside them. Its end names the fields of READ_ONLY that
+    stored items do not have.
     """
 
     number: int
     schema: type[ItemSchema]
     fingerprint: str
     definitions: Definitions  # of all fields but the server's
-    always: frozenset[str]  # those of them that no item is without
-    described: Definitions  # that the store knows: integer ids, too
-    guarded: Definitions  # that need a scope, or an action, to be changed, also to some states
-    private: Mapping[str, str]  # those that need a scope to be read, which the mapping has
-    references: Mapping[str, Refers]  # by their paths, also those inside nested schemas
+    always: frozenset[str]  # the fields that every item has
+    described: Definitions  # the fields that the store knows: also an integer id
+    guarded: Definitions  # the fields that need a scope, or an action, to be changed, perhaps only to some states
+    private: Mapping[str, str]  # the fields that need a scope to be read, with this scope
+    references: Mapping[str, Refers]  # by their paths, also inside nested schemas
     owner: str  # the field of the owner; empty if there is none
-    names: tuple[str, ...]  # of all fields in the order of an item, in JSON
-    stored: tuple[str, ...]  # those with which it is stored: also those of the server that are hidden
+    names: tuple[str, ...]  # all fields in the order of an item, in JSON
+    stored: tuple[str, ...]  # the fields of a stored item: also the hidden fields of the server
     hidden: tuple[str, ...]
-    of_server: tuple[str, ...]  # the server's that are stored; the hidden ones not if others can have such a name
+    of_server: tuple[str, ...]  # the stored fields of the server; without hidden ones if other fields can have the name
     is_open: bool  # whether items also have fields that no definition names
-    fields: Mapping[str, Field]  # that queries can use
-    texts: frozenset[str]  # whose values are texts, or null
-    read_only: tuple[str, ...]  # that no caller sets
-    computed: frozenset[str]  # those of them that follow from others
+    fields: Mapping[str, Field]  # the fields that queries can use
+    texts: frozenset[str]  # the fields whose values are texts, or null
+    read_only: tuple[str, ...]  # the fields that no caller sets
+    computed: frozenset[str]  # the read-only fields that follow from other fields
     defaults: Mapping[str, bytes]  # the texts of the values of a new item
-    filled: frozenset[str]  # those of which queries need the value in each item: no index tells missing from null
-    loading: Schema  # loads an item without READ_ONLY, and with what is stored of the other read-only fields
+    filled: frozenset[str]  # fields whose value queries need in every item: no index tells missing from null
+    loading: Schema  # loads an item without READ_ONLY; its other read-only fields have their stored values
 
     @classmethod
     def of(cls, number: int, schema: type[ItemSchema], *, undeclared: bool = False) -> Self:
@@ -71,44 +72,25 @@ class Revision(NamedTuple):
 
         Raises ValueError for a default that is no value of its field.
         """
-        known, hidden = fields_of(made := prepared(schema)), hidden_in(schema)
-        definitions = {name: field for name, field in known.items() if name not in READ_ONLY or name in hidden}
-        is_open, optional = made.unknown == INCLUDE, {n for n, each in definitions.items() if is_optional(made, each)}
+        ready, hidden = prepared(schema), hidden_in(schema)
+        by_name, is_open = fields_of(ready), ready.unknown == INCLUDE
+        definitions = {name: field for name, field in by_name.items() if name not in READ_ONLY or name in hidden}
+        optional = {name for name, field in definitions.items() if is_optional(ready, field)}
         absent = hidden if is_open or not definitions.keys().isdisjoint(hidden) else ()
         of_server = tuple(name for name in READ_ONLY if name not in absent)
-        first = ("id",) if "id" in of_server else ()
-        stored = (*first, *definitions, *(name for name in of_server if name not in first))
-        ordered = {name: known[name] for name in stored if name in known}
-        queried = {each.name: each for name, field in ordered.items() for each in queryable_fields(name, field)}
+        leading = [name for name in of_server if name == "id"]
+        stored = (*leading, *definitions, *(name for name in of_server if name not in leading))
+        ordered = {name: by_name[name] for name in stored if name in by_name}
         computed = frozenset(name for name, field in definitions.items() if is_computed(field))
-        given = [name for name, field in definitions.items() if not (field.required or name in optional | computed)]
-        defaults = {name: _checked_default(name, definitions[name]) for name in given}
-        filled = computed | {name for name in defaults if _is_made_anew(definitions[name])}
-        for path, each in queried.items():
-            root = root_of(path)
-            own = dataclasses.replace(each, nullable=each.nullable or root in optional, in_body=root in definitions)
-            if root not in filled and (default := defaults.get(root)) not in (None, [], {}):
-                own = dataclasses.replace(own, default=_compared_default(own, default))
-                filled |= {root} if own.default is None else set()
-            queried[path] = own
-        if undeclared:  # this has the paths of free objects, too
-            queried = {path: each for path, each in queried.items() if "*" not in path or each.read}
+        required = optional | computed | {name for name, field in definitions.items() if field.required}
+        defaults = {name: _checked_default(name, definitions[name]) for name in definitions if name not in required}
+        queried, filled = _queried_fields(ordered, definitions, optional, defaults)
+        if undeclared:  # ANY has the paths of free objects, too
+            queried = {path: field for path, field in queried.items() if "*" not in path or field.read}
             queried[ANY] = Field(ANY, Kind.JSON, nullable=True, in_body=True)
-        texts = (name for name, each in queried.items() if each.kind in (Kind.TEXT, Kind.TIME))
-        parts: list[Any] = []
-        for name, field in ordered.items():
-            inside = inside_of(field)
-            default = CALLABLE if name in defaults and callable(field.load_default) else defaults.get(name)
-            parts.append((name, type(field).__name__, default, *([] if inside is None else [inside])))
-        if is_open:
-            parts.append((OPEN, [name for name, field in definitions.items() if field.required], given))
-        loading = prepared(schema, exclude=tuple(name for name in READ_ONLY if name not in hidden))
-        for name, field in loading.fields.items():
-            if field.dump_only and not is_computed(field):
-                field.load_default = None if field.load_default is missing else field.load_default
-                loading.load_fields[name] = field
-        digits = blake2b(exactjson.dumps(parts), digest_size=4).hexdigest() + mark_of(absent)
-        id = {name: field for name, field in known.items() if isinstance(field, IntegerId)}
+        digits = _digits(ordered, defaults, definitions if is_open else None) + mark_of(absent)
+        id = {name: field for name, field in by_name.items() if isinstance(field, IntegerId)}
+        private = [name for name, field in definitions.items() if READABLE_BY in field.metadata]
         return cls(
             number=number,
             schema=schema,
@@ -117,14 +99,8 @@ class Revision(NamedTuple):
             always=frozenset(definitions.keys() - optional),
             described=MappingProxyType(id | definitions),
             guarded=MappingProxyType({name: field for name, field in definitions.items() if is_guarded(field)}),
-            private=MappingProxyType(
-                {
-                    name: field.metadata[READABLE_BY]
-                    for name, field in definitions.items()
-                    if READABLE_BY in field.metadata
-                }
-            ),
-            references=MappingProxyType(dict(references_in(made))),
+            private=MappingProxyType({name: definitions[name].metadata[READABLE_BY] for name in private}),
+            references=MappingProxyType(dict(references_in(ready))),
             owner=next((name for name, field in definitions.items() if isinstance(field, Owner)), ""),
             names=tuple(ordered),
             stored=stored,
@@ -132,12 +108,14 @@ class Revision(NamedTuple):
             of_server=of_server,
             is_open=is_open,
             fields=MappingProxyType(queried),
-            texts=frozenset(name for name in texts if name == root_of(name)),
+            texts=frozenset(
+                name for name in ordered if name in queried and queried[name].kind in (Kind.TEXT, Kind.TIME)
+            ),
             read_only=tuple(name for name, field in definitions.items() if field.dump_only),
             computed=computed,
             defaults=MappingProxyType({name: exactjson.dumps(value) for name, value in defaults.items()}),
-            filled=filled,
-            loading=loading,
+            filled=computed | filled,
+            loading=_loading_schema(schema, hidden),
         )
 
     @property
@@ -152,14 +130,52 @@ class Revision(NamedTuple):
         return tuple(scope for field in self.guarded.values() for scope in scopes_of(field))
 
     def with_defaults(self, members: Members) -> Members:
-        """An item with exactly these fields, in their order: those that are missing have their defaults.
+        """An item with exactly the stored fields, in their order: missing fields have their defaults.
 
-        An open one has others, too, and the order is its own.
+        An open item has other fields, too, and its own order.
         """
-        had = {**self.defaults, **members}
+        complete = {**self.defaults, **members}
         if self.is_open:
-            return {**members, **had}
-        return {name: had[name] for name in self.stored if name in had}
+            return {**members, **complete}
+        return {name: complete[name] for name in self.stored if name in complete}
+
+
+def _queried_fields(
+    ordered: Definitions, definitions: Definitions, optional: Set[str], defaults: Mapping[str, Any]
+) -> tuple[dict[str, Field], frozenset[str]]:
+    """The fields that queries can use, by path; and the fields with defaults that are `filled`, see `Revision`."""
+    queried = {inner.name: inner for name, field in ordered.items() for inner in queryable_fields(name, field)}
+    filled = {name for name in defaults if _is_made_anew(definitions[name])}
+    for path, field in queried.items():
+        root = root_of(path)
+        changed = dataclasses.replace(field, nullable=field.nullable or root in optional, in_body=root in definitions)
+        if root not in filled and (default := defaults.get(root)) not in (None, [], {}):
+            changed = dataclasses.replace(changed, default=_compared_default(changed, default))
+            filled |= {root} if changed.default is None else set()
+        queried[path] = changed
+    return queried, frozenset(filled)
+
+
+def _digits(ordered: Definitions, defaults: Mapping[str, Any], free: Definitions | None) -> str:
+    """The digits of a fingerprint; of an open schema, with these definitions, other programs need the rules."""
+    parts: list[Any] = []
+    for name, field in ordered.items():
+        inside = inside_of(field)
+        default = CALLABLE if name in defaults and callable(field.load_default) else defaults.get(name)
+        parts.append((name, type(field).__name__, default, *([] if inside is None else [inside])))
+    if free is not None:
+        parts.append((OPEN, [name for name, field in free.items() if field.required], list(defaults)))
+    return blake2b(exactjson.dumps(parts), digest_size=4).hexdigest()
+
+
+def _loading_schema(schema: type[ItemSchema], hidden: Sequence[str]) -> Schema:
+    """The schema that loads an item without READ_ONLY, and the other read-only fields as they are stored."""
+    loading = prepared(schema, exclude=tuple(name for name in READ_ONLY if name not in hidden))
+    for name, field in loading.fields.items():
+        if field.dump_only and not is_computed(field):
+            field.load_default = None if field.load_default is missing else field.load_default
+            loading.load_fields[name] = field
+    return loading
 
 
 def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refers]]:
@@ -173,7 +189,7 @@ def references_in(schema: Schema, around: str = "") -> Iterator[tuple[str, Refer
 
 
 def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field[Any]]) -> type[ItemSchema]:
-    """A schema with the name and description of another one, and with other fields, none of which is computed."""
+    """A schema with the name and description of another one, and with other fields; no field is computed."""
     ids = {name: field for name, field in schema().fields.items() if name == "id"}
     copies = {name: copy(field) for name, field in {**ids, **definitions}.items()}
     for name, field in copies.items():
@@ -185,17 +201,20 @@ def schema_with(schema: type[ItemSchema], definitions: Mapping[str, fields.Field
     for name in copies.keys() & hidden:
         copies[name].data_key = name
         copies[f"own_{name}"] = copies.pop(name)
-    made = ItemSchema.from_dict(copies, name=schema.__name__)
-    made.__doc__, made.opts.exclude = schema.__doc__, hidden
-    made.opts.unknown = INCLUDE if schema.opts.unknown == INCLUDE else made.opts.unknown
-    return cast(type[ItemSchema], made)
+    copied = ItemSchema.from_dict(copies, name=schema.__name__)
+    copied.__doc__, copied.opts.exclude = schema.__doc__, hidden
+    copied.opts.unknown = INCLUDE if schema.opts.unknown == INCLUDE else copied.opts.unknown
+    return cast(type[ItemSchema], copied)
 
 
 def schema_without(schema: type[ItemSchema], names: Sequence[str]) -> type[ItemSchema]:
     """A schema with the same name that excludes some of its fields, too."""
-    made = schema.from_dict({}, name=schema.__name__)
-    made.__doc__, made.opts.exclude = schema.__doc__, {*names}.intersection(schema().fields).union(schema.opts.exclude)
-    return cast(type[ItemSchema], made)
+    copied = schema.from_dict({}, name=schema.__name__)
+    copied.__doc__, copied.opts.exclude = (
+        schema.__doc__,
+        {*names}.intersection(schema().fields).union(schema.opts.exclude),
+    )
+    return cast(type[ItemSchema], copied)
 
 
 def _is_made_anew(definition: fields.Field[Any]) -> bool:

@@ -18,9 +18,9 @@ from restkeeper.cli.lines import Item, Lines, Options, refusal_of
 from restkeeper.errors import Problem, ValidationFailed
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change, Unit
+from restkeeper.resources.function_errors import duplicate_of_function
 from restkeeper.resources.references import missing_reference, required_by
 from restkeeper.resources.views import StoredView
-from restkeeper.resources.writes import duplicate_of_function
 from restkeeper.schemas.fields import Refers
 from restkeeper.service import Service
 from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing, StoreError

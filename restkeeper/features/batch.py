@@ -21,18 +21,15 @@ from restkeeper.resources.changes import Answer, Command
 from restkeeper.resources.declaration import Action, Ownership
 from restkeeper.resources.embedding import Relation
 from restkeeper.resources.items import ServedCollection, refer
-from restkeeper.resources.writes import (
+from restkeeper.resources.write_parameters import (
     CONFLICT_QUERY,
     OWNER_QUERY,
     OWNER_UNUSED,
-    CommandUnit,
-    Execution,
-    beyond_page,
     by_unique,
     owner_fault,
     require_new_owner,
-    with_body,
 )
+from restkeeper.resources.writes import CommandUnit, Execution, beyond_page, with_body
 from restkeeper.schemas.fields import JsonObject as AnyObject
 from restkeeper.schemas.fields import ListOf, Text
 from restkeeper.schemas.item import CLIENT_IDS

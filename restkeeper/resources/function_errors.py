@@ -8,10 +8,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from restkeeper import exactjson
-from restkeeper.errors import Conflict, ValidationFailed, shortened
+from restkeeper.errors import Conflict, Duplicate, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import LONGEST_OWNER
+from restkeeper.storage.errors import DuplicateValue
 
 MOST_LOGGED = 10  # values that a function of the service sets and the schema refuses
 
@@ -82,6 +83,11 @@ def returned_json(function: Callable[..., Any], result: Any) -> bytes:
         return _json(result)
     except exactjson.EncodeError as error:
         raise mistake_of(function, f"returned what has no JSON form: {error}") from error
+
+
+def duplicate_of_function(error: DuplicateValue) -> Duplicate:
+    """The problem of an item that a function of the service writes: its field is not in the body of the request."""
+    return Duplicate(f"{error.collection}: {error.detail}")
 
 
 @contextmanager

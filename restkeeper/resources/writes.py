@@ -12,36 +12,28 @@ from restkeeper.errors import (
     BodyTooLarge,
     Conflict,
     Duplicate,
-    Forbidden,
-    InvalidQuery,
     NotFound,
     Problem,
     Unavailable,
     ValidationFailed,
 )
 from restkeeper.exactjson import JsonObject, fault, require_none
-from restkeeper.resources.call import NONE, Call, Conditions, lacking
+from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.changes import Answer, Change, Command, Domain, Once, Operation, Unit
 from restkeeper.resources.declaration import Action, Ownership
-from restkeeper.resources.function_errors import as_conflict, returned_json
+from restkeeper.resources.function_errors import as_conflict, duplicate_of_function, returned_json
 from restkeeper.resources.functions import Items, changed_record, invoke, require_few_references
 from restkeeper.resources.item import Loaded
 from restkeeper.resources.items import CollectionReader, ServedCollection
-from restkeeper.resources.parameters import Arguments
 from restkeeper.resources.references import number_of_references
-from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
+from restkeeper.resources.unique import find_unique, query_of_unique
 from restkeeper.resources.views import View
+from restkeeper.resources.write_parameters import owner_fault
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, ResponseStored
 from restkeeper.storage.interface import Record
 
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
-
-OWNER_QUERY = "owner"  # the parameter of who the owner of a new item is
-CONFLICT_QUERY = "on_conflict"  # the parameter of the unique fields by which an item is looked for, and then changed
-CONFLICT_UNUSED = "is for a POST that creates items"
-OWNER_UNUSED = "can be used only by a request that creates an item with an owner"
-
 
 Reading = Callable[[str], CollectionReader]  # how the caller sees the items of a collection, by its name
 Completion = Callable[[list[Command]], list[Command]]  # see `Commands`
@@ -53,9 +45,9 @@ class CommandUnit(Unit):
     reader: Reading
 
     def do(self, command: Command) -> Answer:
-        """Do a command; the answer is the item as it is, or last was, or what an action of the collection returns.
+        """Do a command; the answer is the item as it is, or last was, or the result of an action of the collection.
 
-        Raises NotFound, RecordNotFound, Forbidden, the problems of conditions, and what functions of the service raise.
+        Raises NotFound, RecordNotFound, Forbidden, problems of conditions, and problems of functions of the service.
         """
         self.command, to = command, self.reader(command.collection)
         before = self.read_to_change(to, command) if command.id or command.unique else None
@@ -89,7 +81,7 @@ class CommandUnit(Unit):
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
         if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
-        records = self.with_integer_ids(to.served.stored, new, [each.body for each in commands])
+        records = self.with_integer_ids(to.served.stored, new, [command.body for command in commands])
         for n in in_turns([*range(len(records))], to.served.domain.clock, self.transaction.turn_seconds):
             self.command = commands[n]
             records[n] = self.write_item(to, None, records[n])
@@ -155,11 +147,12 @@ class CommandUnit(Unit):
 
 
 class Execution:
-    """What a request does with the items of some `collections`, in one transaction with its response.
+    """The work of a request with the items of some `collections`, in one transaction with its response.
 
-    The store can begin it again, so it has no other effects: `unit` is that of the last attempt. With `use_reserve` it
-    is done also on a disk that is almost full. The collections that it is known to change are `locked` first. A `large`
-    one waits for its turn before its bodies are loaded. It is that of `Commands`, or of a batch.
+    The store can begin the work again, so it has no other effects: `unit` is the unit of the last attempt. Work with
+    `use_reserve` is done also on a disk that is almost full. The `locked` collections, which it surely changes, are
+    locked at the beginning. A `large` request waits for its turn before its bodies are loaded. Subclasses are
+    `Commands`, and a batch.
     """
 
     use_reserve = False
@@ -176,7 +169,7 @@ class Execution:
         large: bool = False,
     ) -> None:
         self.call, self._store, self._clock, self._domain, self._large = call, store, domain.clock, domain, large
-        by_name = {each.name: each for each in collections}
+        by_name = {collection.name: collection for collection in collections}
         self.reader: Reading = cache(lambda name: CollectionReader(by_name[name], call))
         self._locked = [*locked]
         self._known: Answer | None = None
@@ -189,9 +182,9 @@ class Execution:
         raise NotImplementedError
 
     def explain(self, error: Problem | Refusal) -> Problem:
-        """What to raise for a problem of the work, or a refusal of the store: its faults stand at their places.
+        """The problem of the response for a problem of the work, or for a refusal of the store, with pointers.
 
-        Those of new items before the transaction are placed by `new_records`.
+        `new_records` sets the pointers of new items before the transaction.
         """
         if isinstance(error, Problem):
             return self.placed(error, self.unit.command if self.unit else None)
@@ -199,11 +192,11 @@ class Execution:
         return self.placed(self._explained(error, change), change.command if change else None)
 
     def placed(self, problem: Problem, command: Command | None) -> Problem:
-        """A problem with its faults at the places of what was sent for a command."""
+        """A problem with the pointers into the body that a command has in the request."""
         return place(problem, command.pointer) if command else problem
 
     def _explained(self, error: Refusal, change: Change | None) -> Problem:
-        """What the store refuses of a change, with the fields that callers know."""
+        """The problem for a refusal of the store, with the fields that callers know."""
         command = change.command if change and not change.follows else None
         if change is None or command is None or command.action:  # a function has set it
             if isinstance(error, DuplicateValue):
@@ -211,14 +204,14 @@ class Execution:
             return Conflict(known_in(change.stored.of(self.call.caller), error).text if change else error.text)
         view = self.reader(command.collection).view
         if isinstance(error, DuplicateValue):
-            known = DuplicateValue(*dict.fromkeys(map(view.name_of, error.fields)))
-            return Duplicate(known.detail, errors=known.faults)
+            renamed = DuplicateValue(*dict.fromkeys(map(view.name_of, error.fields)))
+            return Duplicate(renamed.detail, errors=renamed.faults)
         missing = known_in(view, error)
-        refusal = {"pointer": missing.pointer, "detail": missing.detail}
-        return ValidationFailed(f"{missing.pointer.removeprefix('#/')}: {missing.detail}", errors=[refusal])
+        summary = f"{missing.pointer.removeprefix('#/')}: {missing.detail}"
+        return ValidationFailed(summary, errors=[{"pointer": missing.pointer, "detail": missing.detail}])
 
     def run(self, once: Once) -> Any:
-        """The response, or the one that is stored of the same request. Raises the problem of a response."""
+        """The response, or the stored response of the same request. Raises the problem of a response."""
         store, deadline = self._store, self.call.deadline(self._clock)
         if (stored := once.find(self.call, store)) is not None:
             return stored
@@ -249,7 +242,7 @@ class Execution:
 class Commands(Execution):
     """The commands of one request: one, or the creations of an array.
 
-    Before the transaction `complete` adds what they lack: not for a repetition, which gets the first response.
+    Before the transaction, `complete` adds what the commands lack. It is not called for a repetition.
     """
 
     def __init__(
@@ -271,25 +264,25 @@ class Commands(Execution):
         to, of = self._to, self._to.served
         if self._complete:
             self._commands = self._complete(self._commands)
-        first = self._commands[0]
-        if first.kind != "create":
-            self._commands = [with_body(to, each, each.body) for each in self._commands]
+        leading = self._commands[0]
+        if leading.kind != "create":
+            self._commands = [with_body(to, command, command.body) for command in self._commands]
             return None
         self._new = new_records(to, self._commands, is_array=self._is_array)
         is_changed = of.resource.functions or of.domain.is_extended
-        is_known = not (of.resource.has_integer_ids or first.conditions is not NONE or is_changed)
+        is_known = not (of.resource.has_integer_ids or leading.conditions is not NONE or is_changed)
         return self._answer(self._new) if is_known else None
 
     def do(self, unit: CommandUnit) -> Answer:
-        """See `Execution`. New items that `load` has made are created together; else each command is done in turn."""
+        """See `Execution`. New items from `load` are created together; other commands are done one after the other."""
         if not self._new:
-            answers, left = list[Answer](), self._to.served.config.page_bytes
+            answers, remaining = list[Answer](), self._to.served.config.page_bytes
             for command in in_turns(self._commands, self._clock, unit.transaction.turn_seconds):
                 answers.append(unit.do(command))
-                left -= len(answers[-1].body) if self._is_array else 0
-                if left < 0:
+                remaining -= len(answers[-1].body) if self._is_array else 0
+                if remaining < 0:
                     raise beyond_page("an array with on_conflict")
-            return self._array(each.body for each in answers) if self._is_array else answers[0]
+            return self._array(answer.body for answer in answers) if self._is_array else answers[0]
         records = unit.create(self._to, self._commands, self._new)
         return self._known or self._answer(records)
 
@@ -307,9 +300,9 @@ def beyond_page(what: str) -> BodyTooLarge:
 
 
 def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
-    """The command with what was sent, as its action or the view of its caller loads it.
+    """The command with the sent body, as its action or the view of its caller loads it.
 
-    What an item is created of, or is merged with, is loaded with the item. Raises ValidationFailed.
+    The body of a creation, or of a merge, is loaded with the item. Raises ValidationFailed.
     """
     if action := command.action:
         sent = action.load(sent)
@@ -319,15 +312,15 @@ def with_body(to: CollectionReader, command: Command, sent: Any) -> Command:
 
 
 def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: bool = False) -> list[Record]:
-    """New items, which are not stored yet; of those of an array the faults of all are raised, in their places."""
+    """New items, which are not stored yet. For an array, raises the faults of all items, with their pointers."""
     records, faults, references, owner = list[Record](), list[JsonObject](), 0, commands[0].owner
     stored, rights, domain = to.served.stored, to.served.rights, to.served.domain
     if owner is None and to.served.resource.ownership is not Ownership.NONE:
         owner = to.view.access.owner_of_new(to.caller)
     elif owner is not None:
         names = to.view.names_of(stored.revision.owner)
-        if known := next((name for each in commands for name in names if name in each.body), ""):
-            raise owner_fault(f"is {known} in the item, too: send one of them")
+        if name := next((name for command in commands for name in names if name in command.body), ""):
+            raise owner_fault(f"is {name} in the item, too: send one of them")
     for command in in_turns(commands, domain.clock):
         try:
             id, now, sent = stored.new_id(domain.new_id), rfc3339(domain.clock.time()), command.body
@@ -337,7 +330,7 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
             if rights:
                 rights.require_values(to.caller, to.view, sent, None, record)
             records.append(record)
-            if stored.revision.references:  # before the work of the others and of a store
+            if stored.revision.references:  # too many are refused before more work is done
                 require_few_references(references := references + number_of_references(stored, record))
         except ValidationFailed as error:
             if not is_array:
@@ -350,9 +343,9 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
 
 
 def as_creation(to: CollectionReader, command: Command) -> Command:
-    """The creation that an upsert becomes, of the item in its path. Raises ValidationFailed for another id in the body.
+    """The creation of the item in the path of an upsert. Raises ValidationFailed for another id in the body.
 
-    Its conditions were those of the item, and have been compared.
+    The conditions of the upsert were about the item, and have been compared.
     """
     resource, sent = to.served.resource, command.body
     if not command.id:
@@ -366,66 +359,20 @@ def as_creation(to: CollectionReader, command: Command) -> Command:
     return command._replace(body=Loaded(item, sent.text) if isinstance(sent, Loaded) else item)
 
 
-def require_new_owner(to: CollectionReader, args: Arguments) -> None:
-    """Raises ValidationFailed unless the owner of a new item can be named beside it.
-
-    Raises Forbidden as its field, and for one that is not the caller's.
-    """
-    if len(args[OWNER_QUERY]) > 1:
-        raise owner_fault("is given more than once")
-    if to.served.resource.ownership is Ownership.NONE:
-        raise owner_fault(OWNER_UNUSED)
-    stored = to.served.stored
-    if scope := stored.of(to.caller).locked.get(stored.revision.owner):
-        raise lacking(scope, "an owner beside the item")  # also for one that is there: nothing is compared
-    if name := to.view.owner_field:
-        raise owner_fault(f"is the field {name} here: send it in the item")
-    if args[OWNER_QUERY][0] not in to.caller.owners:
-        raise Forbidden("the owner in the query is none of the caller's own")
-
-
-def by_unique(to: CollectionReader, command: Command, args: Arguments) -> Command:
-    """The command, which looks for an item with the same unique values, by a parameter. Raises InvalidQuery."""
-    try:
-        if command.kind != "create":
-            raise ValueError(CONFLICT_UNUSED)
-        if command.conditions is not NONE:
-            raise ValueError("looks for one item: leave out the conditions, which are of the list")
-        unique = unique_fields(to.served.resource, to.view, ",".join(args[CONFLICT_QUERY]).split(","))
-    except ValueError as error:
-        raise conflict_fault(str(error)) from None
-    return command._replace(kind="upsert", unique=unique)
-
-
-def conflict_fault(detail: str) -> InvalidQuery:
-    """The error of a write that names unique fields."""
-    return InvalidQuery(f"{CONFLICT_QUERY} {detail}", errors=[{"parameter": CONFLICT_QUERY, "detail": detail}])
-
-
-def owner_fault(detail: str) -> ValidationFailed:
-    """The error of a write that names an owner beside its item."""
-    return ValidationFailed(f"{OWNER_QUERY} {detail}", errors=[{"parameter": OWNER_QUERY, "detail": detail}])
-
-
 def faults_below(pointer: str, faults: Iterable[JsonObject]) -> Iterator[JsonObject]:
-    """Faults of a part of what was sent, which is at this pointer, such as "/3"."""
-    for each in faults:
-        yield {**each, "pointer": f"#{pointer}{each['pointer'].removeprefix('#')}"} if "pointer" in each else each
+    """Faults of a part of a body, with the pointer of this part, such as "/3"."""
+    for item in faults:
+        yield {**item, "pointer": f"#{pointer}{item['pointer'].removeprefix('#')}"} if "pointer" in item else item
 
 
 def place(problem: Problem, pointer: str) -> Problem:
-    """A problem of a part of what was sent, which is at this pointer."""
+    """A problem of a part of a body, whose faults get the pointer of this part."""
     if pointer and (faults := problem.members.get("errors")):
         problem.members["errors"] = [*faults_below(pointer, faults)]
     return problem
 
 
 def known_in(view: View, error: ReferenceMissing) -> ReferenceMissing:
-    """The error with the fields that callers know, and without a value that they may not read."""
-    known = view.known_fault({"pointer": error.pointer, "detail": error.detail})
-    return ReferenceMissing(known["pointer"], known["detail"], error.of)
-
-
-def duplicate_of_function(error: DuplicateValue) -> Duplicate:
-    """The problem of an item that a function of the service writes: it is no field of what was sent."""
-    return Duplicate(f"{error.collection}: {error.detail}")
+    """The error with the fields that callers know, and without values that they may not read."""
+    member = view.known_fault({"pointer": error.pointer, "detail": error.detail})
+    return ReferenceMissing(member["pointer"], member["detail"], error.of)

@@ -27,24 +27,22 @@ from restkeeper.resources.call import NONE, Call
 from restkeeper.resources.cells import BOM, table_of
 from restkeeper.resources.changes import Answer, Command, Once, Operation
 from restkeeper.resources.declaration import Action
-from restkeeper.resources.groups import MOST_GROUPS
+from restkeeper.resources.groups import MOST_GROUPS, refused
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection
 from restkeeper.resources.parameters import AGGREGATES
 from restkeeper.resources.queries import ListRequest
 from restkeeper.resources.views import View
-from restkeeper.resources.writes import (
+from restkeeper.resources.write_parameters import (
     CONFLICT_QUERY,
     CONFLICT_UNUSED,
     OWNER_QUERY,
     OWNER_UNUSED,
-    Commands,
-    Completion,
     by_unique,
-    conflict_fault,
     owner_fault,
     require_new_owner,
 )
+from restkeeper.resources.writes import Commands, Completion
 from restkeeper.storage.interface import Filter, Groups, root_of
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, UNESCAPED, Application, Reply, address_of, headers_of
@@ -116,7 +114,7 @@ def require_query_used(request: Request) -> None:
     view: Any = current_app.view_functions[str(request.endpoint)]
     parameters, args = operation_of(view).parameters, arguments()
     if CONFLICT_QUERY in args and CONFLICT_PARAMETER not in parameters:
-        raise conflict_fault(CONFLICT_UNUSED)
+        raise refused(CONFLICT_QUERY, CONFLICT_UNUSED)
     if OWNER_QUERY in args:
         if OWNER_PARAMETER not in parameters:
             raise owner_fault(OWNER_UNUSED)

@@ -242,7 +242,7 @@ def test_fingerprints_have_what_matters() -> None:
     """What is required, has a default, is open or excluded; those of other schemas are as ever."""
 
     def of(base: type[ItemSchema], **made: Any) -> str:
-        return Resource("things", "thing", type("ThingSchema", (base,), made)).fingerprint
+        return Resource("things", "thing", type("ThingSchema", (base,), made)).newest.fingerprint
 
     title = Text(0, 60, load_default="")  # as that of posts, whose schema is open
     found = [of(PostSchema), of(PostSchema, x=Whole()), of(PostSchema, x=Whole(required=True))]

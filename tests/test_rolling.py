@@ -65,7 +65,9 @@ def test_both_change_an_item_in_turn(old: FlaskClient, new: FlaskClient) -> None
         assert old.get(where).json == known(expected) and old.get("/notes").json == [known(expected)]
         assert changed.json == (expected if client is new else known(expected))
         assert list(new.get(where).json) == list(expected)
-        assert stored(old, where).fingerprint == (f"{OLD.fingerprint}+" if client is old else NEW.fingerprint)
+        assert stored(old, where).fingerprint == (
+            f"{OLD.newest.fingerprint}+" if client is old else NEW.newest.fingerprint
+        )
     assert old.get("/notes?title=xxxxxx&sort=title").json == [known(expected)]
     assert new.post("/notes", json={"title": "xxxxxx"}).status_code == 409
 

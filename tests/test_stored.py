@@ -195,7 +195,8 @@ def test_a_default_that_a_function_makes_is_the_same_in_each_process() -> None:
     numbers = iter(range(9))
 
     def fingerprint(default: Any) -> str:
-        return Resource("lamps", "Lamp", ItemSchema.from_dict({"number": Whole(0, load_default=default)})).fingerprint
+        schema = ItemSchema.from_dict({"number": Whole(0, load_default=default)})
+        return Resource("lamps", "Lamp", schema).newest.fingerprint
 
     one, two = (fingerprint(lambda: next(numbers)) for _ in range(2))
     assert one == two

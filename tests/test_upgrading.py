@@ -255,7 +255,7 @@ class TestRefused:
         yield
         store = store_of(old)
         assert store.stored()["notes"][0] == 1 and {each.fingerprint for each in store.scan("notes")} == {
-            OLD.fingerprint
+            OLD.newest.fingerprint
         }
         assert old.get("/notes?name=a").json[0]["note"] == "about a"
         assert old.post("/notes", json={"name": "last"}).status_code == 200

@@ -190,11 +190,6 @@ class Declaration:
         """The newest revision of the items."""
         return self.revisions[self.revision]
 
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the newest revision."""
-        return self.newest.fingerprint
-
     @cached_property
     def collection(self) -> Collection:
         """The declaration of the collection for a store."""

@@ -110,15 +110,11 @@ class CollectionReader:
         related = self.served.relations_for(self.caller) if "embed" in args else ()
         return parse_item(args, self._queryable, related)
 
-    def owners(self) -> tuple[str, ...] | None:
-        """The owners whose items alone the caller sees; None if it sees everybody's."""
-        return self.view.access.owners(self.caller)
-
     def query(self, requested: ListRequest, also: Iterable[Filter] = ()) -> Query:
         """The query of the store for a list, of the items that `also` these filters select."""
         query = self.view.query(requested.query)
-        sort = query.sort or self.served.resource.order
-        return query._replace(filters=(*query.filters, *also), sort=sort, owners=self.owners())
+        sort, owners = query.sort or self.served.resource.order, self.view.access.owners(self.caller)
+        return query._replace(filters=(*query.filters, *also), sort=sort, owners=owners)
 
     def change_token(self) -> str:
         """The change token of the collection, as it was read with the credential, or now."""

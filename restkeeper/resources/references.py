@@ -188,7 +188,7 @@ class References:
                     after = stored.revise(before, cleared, now=unit.now(), limits=NO_LIMITS)
             except ValidationFailed:  # which can say what the caller may not read
                 raise referrers.refusal(caller, ", and its item is not valid without it") from None
-            with as_conflict(stored.name if may_read(caller, stored.resource) else _UNKNOWN):
+            with as_conflict(stored.name if caller.may(stored.resource.scope("read")) else _UNKNOWN):
                 result = unit.items.apply(stored, before, after, bounded=False)
             if rule == "null" and item_of(stored, result).get(path) is not None:
                 raise referrers.refusal(caller, ", and stays")
@@ -227,7 +227,7 @@ class _Referrers(NamedTuple):
         """The error; it names no collection and no field that the caller may not read."""
         text = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
         is_private = root_of(self.path) in self.stored.of(caller).hidden
-        return StillReferenced(text if may_read(caller, self.stored.resource) and not is_private else _UNKNOWN)
+        return StillReferenced(text if caller.may(self.stored.resource.scope("read")) and not is_private else _UNKNOWN)
 
 
 def _ids_by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
@@ -260,11 +260,6 @@ def number_of_references(stored: StoredView, record: Record) -> int:
     """The number of items that must exist for a new item."""
     of_fields = added_references(stored, b"{}", record.body)
     return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
-
-
-def may_read(caller: Caller, resource: Resource) -> bool:
-    """Whether a caller may know the items of a collection, beyond their owners."""
-    return caller.may(resource.scope("read"))
 
 
 def missing_reference(to: Resource, id: str | int, pointer: str, of: object) -> ReferenceMissing:

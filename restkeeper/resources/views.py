@@ -225,10 +225,6 @@ class StoredView(ItemForm, View):
         """Whether a PUT creates the item if there is none."""
         return self.resource.ids in CLIENT_IDS or (self.resource.singleton and self.initial is None)
 
-    def id_of(self, record: Record) -> str | int:
-        """The id of an item as it shows it."""
-        return self.resource.public_id(record.id)
-
     def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
         try:

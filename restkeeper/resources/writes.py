@@ -141,7 +141,7 @@ class CommandUnit(Unit):
     def require_list(self, to: CollectionReader, conditions: Conditions) -> None:
         """Raises PreconditionFailed unless the list, by its first page, matches the conditions."""
         change_token = self.transaction.change_token(to.served.name)  # which locks the collection
-        is_own = to.owners() is not None
+        is_own = to.view.access.owners(to.caller) is not None
         tag = to.first_page_tag(self.transaction, conditions.of) if is_own else None
         conditions.require(tag or to.list_tag(change_token, to.served.page_limit))
 

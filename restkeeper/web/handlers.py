@@ -204,7 +204,7 @@ class CollectionHandlers:
         """
         media = require_acceptable(JSON, CSV)
         call, request, conditional = reader.call, current_request(), reader.call.conditions is not NONE
-        path, owners = request.root_path + request.path, reader.owners()
+        path, owners = request.root_path + request.path, reader.view.access.owners(reader.caller)
         address = (owners, reader.view.fingerprint, path, media, request.query_string)  # what it depends on
         page = self._pages.get(address)
         change_token = reader.change_token() if page or conditional else None

@@ -195,8 +195,8 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
         raise ConfigError(
             "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"
         )
-    own = [seams for feature, seams in zip(features, parts, strict=True) if feature not in FEATURES]
-    domain.is_extended = any(seams.changing or seams.changed for seams in own)
+    extensions = [seams for feature, seams in zip(features, parts, strict=True) if feature not in FEATURES]
+    domain.is_extended = any(seams.changing or seams.changed for seams in extensions)
     references = References(service.stored, domain)
     domain.check, domain.check_body = references.check, references.check_body
     domain.changing.add(run_before)

@@ -91,7 +91,7 @@ class Feature:
             raise ConfigError(f"features: {self.name!r}: install must return Seams(…), not {seams!r}")
         for seam, functions in vars(seams).items():
             kinds = _KINDS.get(seam, Callable)
-            is_list = isinstance(functions, Sequence) and all(isinstance(each, kinds) for each in functions)
+            is_list = isinstance(functions, Sequence) and all(isinstance(value, kinds) for value in functions)
             if not (is_list if seam != "once" else functions is None or callable(functions)):
                 raise ConfigError(f"features: {self.name!r}: {seam}={functions!r}: see the seams in docs/features.md")
         return seams

@@ -28,7 +28,7 @@ KINDS = ("created", "updated", "deleted")
 
 
 class Answer(NamedTuple):
-    """What a call returns: JSON; of an item also the ETag, the last change, and the id as it is stored."""
+    """The result of a call: JSON; for an item also the ETag, the last change, and the id as it is stored."""
 
     body: bytes
     tag: str = ""
@@ -37,10 +37,10 @@ class Answer(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What only a feature does with its items: `work` gets the unit, its `CollectionReader`, the item, and the body.
+    """An operation of a feature: `work` gets the unit, its `CollectionReader`, the item, and the body.
 
-    The body is what `load` returns for what was sent; that is called once, before the transaction. The item is None for
-    an operation of the collection. Returns the `Answer`.
+    The body is the result of `load` for the sent body; `load` is called once, before the transaction. The item is None
+    for an operation of the collection. `work` returns the `Answer`.
     """
 
     work: Callable[..., Answer]
@@ -51,10 +51,10 @@ class Command(NamedTuple):
     """What to do with an item, or with a collection.
 
     The `kind` is "create", "replace", "merge", "upsert" (replace, or create if there is none), "delete" or "act"; an
-    `action` says how. The `body` is what was sent, or what is loaded of that, once that is done. The `conditions`
-    are those of the item with this `id`; of a creation, those of the list. What is wrong stands below the `pointer` in
-    what was sent: "", "/3" or "/operations/2/body". The `owner` is that of a new item, named beside it. With `unique`
-    fields, "upsert" looks for the item with the values sent of these, and merges what was sent.
+    `action` says how. The `body` is as it was sent, or as it is loaded, later. The `conditions` are about the item with
+    this `id`; for a creation, about the list. Pointers of faults begin with the `pointer` of the body in the request:
+    "", "/3" or "/operations/2/body". The `owner` of a new item is named beside it. With `unique` fields, "upsert" looks
+    for the item that has the sent values of these fields, and merges the body.
     """
 
     kind: str
@@ -71,8 +71,8 @@ class Command(NamedTuple):
 class Change(NamedTuple):
     """One write of one item: the item before and after (None where there is none), and when (RFC 3339).
 
-    It `follows` the change of a command if a function of the service makes it, or if it is what the deletion of an item
-    means for others. Without a command it is one of a program, or of a feature. A migration to a new schema, or a note
+    It `follows` the change of a command if a function of the service makes it, or if it follows from the deletion of
+    another item. Without a command it is a change of a program, or of a feature. A migration to a new schema, or a note
     beside the item, is no change: the version stays. A function that changes the item stays within the `limits`.
     """
 
@@ -126,16 +126,16 @@ class Change(NamedTuple):
 
 
 class Once:
-    """What is stored of a request that is done once: of this one, which has no key, nothing.
+    """The stored response of a request that is done once; this request has no key, and nothing is stored.
 
-    `render` makes the response of an answer: in the transaction, and again for each attempt.
+    `render` makes the response of an answer: in the transaction, and again for every attempt.
     """
 
     def __init__(self, render: Callable[[Answer], Any]) -> None:
         self.render = render
 
     def find(self, call: Call, store: Store) -> Any:
-        """The response that was given before, if any. Raises a Problem if that was to another request."""
+        """The stored response, if there is one. Raises a Problem if it is the response to another request."""
         return None
 
     def claim(self, transaction: Transaction) -> None:
@@ -157,19 +157,19 @@ class Domain:
     """What all reads and writes of a service share, and the seams by which features take part in them.
 
     `resources` are the collections by their names, and `items` returns the `Items` of a unit. `new_id` returns the id
-    of a new item, in the order of their creation; by `clock` it has its times, and it is within the `limits`. Large
-    bodies are loaded one after the other, each in the context of `large`, which waits for that until a deadline: so
-    small requests that come later need not wait for many of them.
+    of a new item; ids are in the order of creation. Items have their times from the `clock`, and are within the
+    `limits`. Large bodies are loaded one after the other, in the context of `large`, which waits for its turn until a
+    deadline: so later small requests need not wait for many large ones.
 
-    `check` is that of the references, called before every write, or after several, whose items may refer to each other;
-    before functions see an item, it is called without being `bounded`, which counts nothing. `check_body` is called
-    before each action, with the schema of its body and what that has loaded.
+    `check` checks the references before every write, or after several writes, whose items may refer to each other;
+    before functions see an item, it is called with `bounded=False`, which counts nothing. `check_body` is called before
+    every action, with the schema of its body and the loaded body.
 
-    `view` return how callers of a version of the API see the items of a collection, given how they saw them so far.
-    `query` are called before items are read or deleted, with how the caller sees these, and the most that a page has.
-    `once` returns the record of the current request, given the JSON value of its body, what makes the response of an
-    answer, and whether that holds a `secret`. `changing` return a change before it is written, as it is to be: so do
-    the functions of a service. `changed` are called after it: for its event, what refers to a deleted item, functions.
+    `view` return how callers of a version of the API see the items of a collection, from the views so far. `query` are
+    called before items are read or deleted, with the view of the caller, and the most items of a page. `once` returns
+    the record of the current request, for the JSON value of its body, the function that renders an answer, and whether
+    the response holds a `secret`. `changing` return a change as it will be written: so do the functions of a service.
+    `changed` are called after the write: for the event, for items that refer to a deleted item, and for functions.
     """
 
     clock: Clock = time
@@ -190,16 +190,16 @@ class Domain:
     def views_of(self, stored: StoredView, version: str) -> Views:
         """How the callers of a version of the API see the items of a collection."""
         views: Views = stored
-        for seen in self.view.functions:
-            views = seen(views, stored, version)
+        for next_views in self.view.functions:
+            views = next_views(views, stored, version)
         return views
 
 
 class Unit:
-    """What one call changes in one transaction: all of it, or nothing. Else only an operator's commands write items.
+    """The changes of one call in one transaction: all of them, or none. Only commands of operators write without it.
 
-    `changes` has the last change of each item, by collection and id. The `command` is the one that is being done. While
-    it `clears`, a deletion sets weak references to the item to null.
+    `changes` has the last changes of items, by collection and id. The `command` is the present one. If the unit
+    `clears`, a deletion sets weak references to the item to null.
     """
 
     clears = True

@@ -215,14 +215,14 @@ class Declaration:
             return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
         if schema.fields.startswith('{"id":') is (not self.has_integer_ids):
             return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
-        former = self.revisions[revision]
-        distinct = {name for name in self.unique if former.defaults.get(name, b"null") != b"null"}
+        stored = self.revisions[revision]
+        distinct = {name for name in self.unique if stored.defaults.get(name, b"null") != b"null"}
         mismatches = differences(
-            schema.fields, former.described, is_open=former.is_open, distinct=distinct, filled=former.filled
+            schema.fields, stored.described, is_open=stored.is_open, distinct=distinct, filled=stored.filled
         )
         if common:
             mismatches = [mismatch for mismatch in mismatches if mismatch.common]
-        absent = [] if common else sorted(absent_in(schema.fingerprint).intersection(former.of_server))
+        absent = [] if common else sorted(absent_in(schema.fingerprint).intersection(stored.of_server))
         missing = [f"stored items are without {name}" for name in absent]
         reasons = "; ".join([mismatch.reason for mismatch in mismatches] + missing)
         if not reasons:

@@ -222,7 +222,9 @@ def with_related(
         *around, last = name.split(".")
         if not (relation.is_back or relation.beside):
             reduce(lambda inner, step: inner.setdefault(step, {}), around, tree)[last] = number
-    numbers = {name: number for number, name in enumerate(parts)}
+    beside = [
+        (number, name, relation.field) for number, (name, relation) in enumerate(parts.items()) if relation.beside
+    ]
     opened, ids, results = _Ids(), list[str | int](), list[dict[str, Any]]()
     chosen_tree = (
         None if fields is None else tree_of((*fields, *(name for name in tree if name not in map(root_of, fields))))
@@ -230,11 +232,7 @@ def with_related(
     for members in map(exactjson.cut, bodies):
         ids.append(exactjson.decoded(members.get(items.resource.schema.id_name, b"null")))
         chosen = members if chosen_tree is None else reduced(members, chosen_tree)
-        besides = {
-            name: opened.open(members.get(relation.field, Raw(b"null")), numbers[name])
-            for name, relation in parts.items()
-            if relation.beside
-        }
+        besides = {name: opened.open(members.get(field, Raw(b"null")), number) for number, name, field in beside}
         results.append(opened.open({**chosen}, tree) | besides)
     relations = list(parts.values())
     embedded = _find(caller, items, parts, embed, ids, opened.counts)

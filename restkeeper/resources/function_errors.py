@@ -40,12 +40,12 @@ def require_owner(function: Callable[..., Any], owner: Any) -> None:
 
 
 def unstorable(function: Callable[..., Any], stored: StoredView, wrong: Mapping[str, str]) -> ValueError:
-    """The error for values that a function sets and the schema refuses, see `refused_values`."""
+    """The error for values that a function sets and the schema refuses, see `refusals`."""
     values = "; ".join([*wrong.values()][:MOST_LOGGED]) + ("; …" if len(wrong) > MOST_LOGGED else "")
     return mistake_of(function, f"sets what {stored.name} cannot store: {values}")
 
 
-def refused_values(stored: StoredView, error: Exception, item: JsonObject) -> dict[str, str]:
+def refusals(stored: StoredView, error: Exception, item: JsonObject) -> dict[str, str]:
     """What is wrong in an item, with the fields and their values; and as the log has it, without private values."""
     if isinstance(error, ValidationFailed):
         faults = error.members.get("errors", ())

@@ -12,14 +12,7 @@ from restkeeper.exactjson import JsonObject, merge_patch
 from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.embedding import Embeddable
-from restkeeper.resources.function_errors import (
-    as_conflict,
-    mistake_of,
-    name_of,
-    refused_values,
-    require_owner,
-    unstorable,
-)
+from restkeeper.resources.function_errors import as_conflict, mistake_of, name_of, refusals, require_owner, unstorable
 from restkeeper.resources.item import NO_LIMITS, digest
 from restkeeper.resources.searches import Searches
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
@@ -374,12 +367,12 @@ def accepted_record(
         exactjson.require_numbers(item)
         return make(item)
     except (ValidationFailed, exactjson.EncodeError, RecursionError) as error:  # the last one: it contains itself
-        wrong, failure = refused_values(stored, error, item), error
+        wrong, failure = refusals(stored, error, item), error
     if before is not None:
         try:
             make(item_before := without_server_fields(stored, item_of(stored, before)))
         except ValidationFailed as error:
-            refused_before = refused_values(stored, error, item_before)
+            refused_before = refusals(stored, error, item_before)
             wrong = {detail: text for detail, text in wrong.items() if detail not in refused_before}
     if not wrong:
         if isinstance(failure, ValidationFailed):

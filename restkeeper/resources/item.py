@@ -89,9 +89,8 @@ class ItemForm:
         times = (b',"%b":\\%d' % (name.encode(), n) for n, name in enumerate(READ_ONLY) if name in self.names and n)
         self._times = b"".join(times) + b"}"  # what callers see of _TIMES
         # Attributes of loaded items that have another name in JSON: what is sent by this name is another field.
-        self._attributes = {
-            field.attribute or name for name, field in revision.loading.fields.items()
-        } - definitions.keys()
+        attributes = {field.attribute or name for name, field in revision.loading.fields.items()}
+        self._attributes = attributes - definitions.keys()
 
     def new_record(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None

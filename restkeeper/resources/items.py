@@ -158,8 +158,7 @@ class CollectionReader:
         after the `prefix`. Raises as `with_related`.
         """
         caller, relations = self.caller, self.served.relations
-        parts = {name: relations[name] for name in embed}
-        parts = {name: relation for name, relation in parts.items() if caller.may(relation.to.resource.scope("read"))}
+        parts = {name: relations[name] for name in embed if caller.may(relations[name].to.resource.scope("read"))}
         self.call.shown_collections = {self.served.name, *(relation.to.name for relation in parts.values())}
         return with_related(caller, self.served, bodies, parts, embed, fields, prefix)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def reap(app: Application, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], R
     store.open()
 
     def run(rounds: int) -> Result:
-        module = sys.modules[UPKEEP]
+        module = import_module(UPKEEP)
         monkeypatch.setattr(module, "stop_requested", lambda: lambda: pauses[0] >= rounds)
         monkeypatch.setattr(module, "pause", lambda seconds, is_stopping: pauses.append(pauses.pop() + 1))
         return app.test_cli_runner().invoke(args=["reap", "--every", "60"])

@@ -295,7 +295,7 @@ class _Batch(Execution):
             raise lacking(scope)
         parent = of.stored.read(transaction, id)
         self.reader(of.name).view.access.require_sight(self.call.caller, parent)
-        refer(of, [sent], relation.field, of.resource.public_id(parent.id), is_array=False)
+        refer(of, [sent], relation.field, of.stored.id_of(parent), is_array=False)
         self.call.shown_collections.add(relation.to.name)
 
 

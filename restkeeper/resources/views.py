@@ -225,6 +225,10 @@ class StoredView(ItemForm, View):
         """Whether a PUT creates the item if there is none."""
         return self.resource.ids in CLIENT_IDS or (self.resource.singleton and self.initial is None)
 
+    def id_of(self, record: Record) -> str | int:
+        """The id of an item as its body has it: in a JSON file that is a text or a number."""
+        return self.resource.public_id(record.id)
+
     def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""
         try:

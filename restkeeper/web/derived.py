@@ -89,7 +89,7 @@ class ReferringHandlers(CollectionHandlers):
 
         def complete(commands: list[Command]) -> list[Command]:
             parent, conditions = self._parent(current_call(), id), commands[0].conditions
-            bodies, parent_id = [command.body for command in commands], self.parents.resource.public_id(parent.id)
+            bodies, parent_id = [command.body for command in commands], self.parents.stored.id_of(parent)
             refer(self.parents, bodies, self.relation.field, parent_id, is_array=bool(commands[0].pointer))
             if conditions is NONE:
                 return commands

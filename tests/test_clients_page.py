@@ -33,6 +33,22 @@ PACKAGES = (
 MODULES = [block for block in blocks("clients.md") if block.note]
 INSTALL_SECONDS = 300
 
+ID = "00000000-0000-7000-8000-00000000000"
+NAMES = {1: "Bob", 2: "Ann", 3: "Cid"}
+REFERRING = {1: 1, 2: 2, 3: 3, 4: 2}  # what refers to them
+BLOG = {
+    "authors": [{"id": n, "name": name} for n, name in NAMES.items()],
+    "posts": [{"id": n, "authorId": author} for n, author in REFERRING.items()],
+}
+SHOP = {
+    "products": [{"id": f"{ID}1", "name": "Lamp", "sku": "L", "price": 1}],
+    "users": [{"id": f"{ID}{n}", "name": name, "email": f"{n}@example.org"} for n, name in NAMES.items()],
+    "orders": [
+        {"id": f"{ID}{n}", "customer": f"{ID}{customer}", "lines": [{"product": f"{ID}1"}]}
+        for n, customer in REFERRING.items()
+    ],
+}
+
 pytestmark = pytest.mark.matrix
 
 
@@ -67,9 +83,10 @@ def run(seconds: float, folder: Path, *command: str, **environ: str) -> str:
     return done.stdout
 
 
-def run_node(folder: Path, name: str, space: Space) -> None:
+def run_node(folder: Path, name: str, space: Space, **environ: str) -> None:
     shutil.copy(TESTS / name, folder)
-    output = run(SECONDS, folder, require("node"), "--test", "--test-reporter=tap", name, CONTROL=space.control)
+    environ |= {"CONTROL": space.control}
+    output = run(SECONDS, folder, require("node"), "--test", "--test-reporter=tap", name, **environ)
     assert "\n# fail 0\n" in output and "\n# pass 0\n" not in output, output
 
 
@@ -80,7 +97,10 @@ def test_the_modules_that_need_no_packages(folder: Path, space: Space) -> None:
 def test_the_modules_for_front_ends(folder: Path, space: Space) -> None:
     options = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
     run(INSTALL_SECONDS, folder, require("npm"), "install", *options, *PACKAGES)
-    run_node(folder, "front_ends.test.mjs", space)
+    (folder / "db.json").write_text(json.dumps(BLOG))
+    with LiveServer(folder / "db.json") as blog, LiveServer(ROOT / "examples" / "shop") as server:
+        with server.space(seed=SHOP) as shop:
+            run_node(folder, "front_ends.test.mjs", space, BLOG=f"{blog.url}/api/v1", SHOP=f"{shop.url}/api/v1")
 
 
 @pytest.fixture

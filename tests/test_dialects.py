@@ -314,6 +314,10 @@ MALFORMED = [
         ("_sort=author.name&_order=DESC&_start=0&_end=2", [3, 2]),  # react-admin and refine, with json-server 0.17
         ("_sort=-author.name&_page=1&_per_page=2", [3, 2]),  # with json-server 1
         ('filter={"author.name":"Bob"}&sort=["author.name","DESC"]&range=[0,1]', [2]),  # simple-rest
+        # ra-data-json-server and ra-data-simple-rest: a form's input with source="author.name", and `meta`
+        ("_embed=author&_end=2&_order=ASC&_sort=author.name&_start=0&author.name=Cid&author.name=Ann", [1, 3]),
+        ('embed="author"&filter={"author":{"name":["Cid","Ann"]}}&range=[0,1]&sort=["author.name","DESC"]', [3, 1]),
+        ('filter={"author":{"name_like":"N"}}&range=[0,1]', [1]),
         ("author.name_like=n", [1]),
         ("author.name_ne=Ann", [2, 3]),
         ("author.name:ne=Ann", [2, 3]),

@@ -2,9 +2,9 @@
 strictly, and works.
 
 Each program in tests/clients does the same: it lists, reads, creates, changes, filters and sorts, is refused, reads
-some fields and a related item, follows the feed, adds up groups, filters over a reference, chooses what an embedded
-list has, and creates or changes a user by its e-mail address. A field that does not exist is an error there, so that no
-type is "any".
+some fields and a related item, follows the feed, adds up groups, filters and sorts over a reference, chooses what an
+embedded list has, and creates or changes a user by its e-mail address. A field that does not exist is an error there,
+so that no type is "any".
 """
 
 import json
@@ -71,7 +71,7 @@ FOUND = {
     "event": "Desk",
     "groups": [{"group": {"status": "active"}, "count": 2, "sum": {"price": 60}}],
     "filtered": [2, 3, 1],
-    "path": {"level": 2, "keeper": {"email": "ada@example.org"}},
+    "path": {"level": 3, "keeper": {"email": "ada@example.org"}},
     "chosen": [{"level": 2}],
     "upserted": "Ada",
 }

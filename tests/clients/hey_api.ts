@@ -31,7 +31,9 @@ export async function run(baseUrl: string) {
   const { data: groups } = await listProducts({ query: { count: ["status"], "aggregate[sum]": ["price"], "price[gte]": 20 } });
   const by_keeper = { "keeper.email": "ada@example.org", "keeper.email[like]": "ADA" };
   const { data: filtered = [] } = await listResults({ query: { by_keeper } });
-  const { data: path = [] } = await listResults({ query: { fields: ["level", "keeper.email"] } });
+  const { data: path = [] } = await listResults({
+    query: { fields: ["level", "keeper.email"], sort: ["-keeper.email", "-level"] },
+  });
   const options = { "fields[results.keeper]": ["level" as const], "sort[results.keeper]": ["level" as const] };
   const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
   const users = await listUsers({ query: { embed: ["results.keeper"], ...options, ...which } });

@@ -30,7 +30,9 @@ export async function run(baseUrl: string) {
   const { data: groups } = await api.GET("/products", { params: { query: sums } });
   const by_keeper = { "keeper.email": "ada@example.org", "keeper.email[like]": "ADA" };
   const { data: filtered = [] } = await api.GET("/results", { params: { query: { by_keeper } } });
-  const { data: path = [] } = await api.GET("/results", { params: { query: { fields: ["level", "keeper.email"] } } });
+  const { data: path = [] } = await api.GET("/results", {
+    params: { query: { fields: ["level", "keeper.email"], sort: ["-keeper.email", "-level"] } },
+  });
   const options = { "fields[results.keeper]": ["level" as const], "sort[results.keeper]": ["level" as const] };
   const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
   const users = await api.GET("/users", { params: { query: { embed: ["results.keeper"], ...options, ...which } } });

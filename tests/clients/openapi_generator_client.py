@@ -17,6 +17,8 @@ from openapi_client import (
     ProductsApi,
     ProductSortKey,
     ResultField,
+    ResultOwnField,
+    ResultOwnSortKey,
     ResultsApi,
     ResultSortKey,
     UserInput,
@@ -44,17 +46,19 @@ def run(base_url: str, key: str) -> dict[str, object]:
         error = refused.data
     assert isinstance(error, Problem) and error.errors
     event = EventsApi(client).list_events()[0].actual_instance
-    names = products.list_products_without_preload_content(fields=[ProductField.NAME]).json()
+    names = products.list_products_without_preload_content(fields=[ProductField.name]).json()
     results, users = ResultsApi(client), UsersApi(client)
     result, *_ = results.list_results_without_preload_content(embed=["keeper"]).json()
     sums = products.list_products_without_preload_content(count=["status"], aggregate_sum=["price"], price_gte=20)
     groups = sums.json()
     filtered = results.list_results(by_keeper={"keeper.email": "ada@example.org", "keeper.email[like]": "ADA"})
-    path = results.list_results_without_preload_content(fields=[ResultField.LEVEL, ResultField.KEEPER_DOT_EMAIL]).json()
+    fields = [ResultField.level, ResultField.keeper_dot_email]
+    keys = [ResultSortKey.keeper_dot_email_descending, ResultSortKey.level_descending]
+    path = results.list_results_without_preload_content(fields=fields, sort=keys).json()
     chosen = users.list_users_without_preload_content(
         embed=["results.keeper"],
-        fields_results_keeper=[ResultField.LEVEL],
-        sort_results_keeper=[ResultSortKey.level],
+        fields_results_keeper=[ResultOwnField.level],
+        sort_results_keeper=[ResultOwnSortKey.level],
         limit_results_keeper=1,
         where_results_keeper="(level[gte]=2)",
     ).json()

@@ -3,6 +3,8 @@ import {
   ProductField,
   ProductSortKey,
   ResultField,
+  ResultOwnField,
+  ResultOwnSortKey,
   ResultSortKey,
   createProduct,
   createUser,
@@ -43,8 +45,10 @@ export async function run(baseUrl: string) {
   const { data: groups } = must(await listProducts(sums));
   const or = ["(keeper.email=ada@example.org)"];
   const { data: filtered } = must(await listResults({ or }));
-  const { data: path } = must(await listResults({ fields: [ResultField.level, ResultField.keeperemail] }));
-  const options = { "fields[results.keeper]": [ResultField.level], "sort[results.keeper]": [ResultSortKey.level] };
+  const fields = [ResultField.level, ResultField.keeper_dot_email];
+  const keys = [ResultSortKey.keeper_dot_email_descending, ResultSortKey.level_descending];
+  const { data: path } = must(await listResults({ fields, sort: keys }));
+  const options = { "fields[results.keeper]": [ResultOwnField.level], "sort[results.keeper]": [ResultOwnSortKey.level] };
   const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
   const users = must(await listUsers({ embed: ["results.keeper"], ...options, ...which }));
   const chosen = users.data as unknown as { "results.keeper": unknown }[];

@@ -13,14 +13,18 @@ from restkeeper_client.models import (
     CreateUserOnConflict,
     ListProductsAggregatesumItem,
     ListProductsCountItem,
+    ListResultsEmbedItem,
     ListUsersEmbedItem,
     Problem,
     Product,
     ProductEvent,
+    ProductField,
     ProductInput,
     ProductPatch,
     ProductSortKey,
     ResultField,
+    ResultOwnField,
+    ResultOwnSortKey,
     ResultSortKey,
     User,
     UserInput,
@@ -50,8 +54,8 @@ def run(base_url: str, key: str) -> dict[str, object]:
     assert isinstance(events, list)
     event = events[0]
     api = client.get_httpx_client()  # for responses that are no whole items
-    names = api.get("/products", params={"fields": "name"}).json()
-    result, *_ = api.get("/results", params={"embed": "keeper"}).json()
+    names = api.request(**list_products._get_kwargs(fields=[ProductField.NAME])).json()
+    result, *_ = api.request(**list_results._get_kwargs(embed=[ListResultsEmbedItem.KEEPER])).json()
     sums = [ListProductsAggregatesumItem.PRICE]
     counted = list_products._get_kwargs(
         count=[ListProductsCountItem.STATUS], aggregatesum=sums, pricegte=20, limit=UNSET
@@ -59,12 +63,13 @@ def run(base_url: str, key: str) -> dict[str, object]:
     groups = api.request(**counted).json()
     filtered = list_results.sync(client=client, or_=["(keeper.email=ada@example.org)"])
     assert isinstance(filtered, list)
-    fields = [ResultField.LEVEL, ResultField.KEEPER_EMAIL]
-    path = api.request(**list_results._get_kwargs(fields=fields)).json()
+    fields = [ResultField.LEVEL, ResultField.KEEPER_DOT_EMAIL]
+    keys = [ResultSortKey.KEEPER_DOT_EMAIL_DESCENDING, ResultSortKey.LEVEL_DESCENDING]
+    path = api.request(**list_results._get_kwargs(fields=fields, sort=keys)).json()
     embedded = list_users._get_kwargs(
         embed=[ListUsersEmbedItem.RESULTS_KEEPER],
-        fieldsresults_keeper=[ResultField.LEVEL],
-        sortresults_keeper=[ResultSortKey.LEVEL],
+        fieldsresults_keeper=[ResultOwnField.LEVEL],
+        sortresults_keeper=[ResultOwnSortKey.LEVEL],
         limitresults_keeper=1,
         whereresults_keeper="(level[gte]=2)",
     )

@@ -8,6 +8,8 @@ import {
   Result,
   ResultEmbedded,
   ResultField,
+  ResultOwnField,
+  ResultOwnSortKey,
   ResultSortKey,
 } from "./generated/swagger_typescript_api/Api";
 
@@ -35,8 +37,10 @@ export async function run(baseUrl: string) {
   const { data: groups } = await api.products.listProducts(sums);
   const or = ["(keeper.email=ada@example.org)"];
   const { data: filtered } = await api.results.listResults({ or });
-  const { data: path } = await api.results.listResults({ fields: [ResultField.Level, ResultField.KeeperEmail] });
-  const options = { "fields[results.keeper]": [ResultField.Level], "sort[results.keeper]": [ResultSortKey.Level] };
+  const fields = [ResultField.Level, ResultField.KeeperDotEmail];
+  const keys = [ResultSortKey.KeeperDotEmailDescending, ResultSortKey.LevelDescending];
+  const { data: path } = await api.results.listResults({ fields, sort: keys });
+  const options = { "fields[results.keeper]": [ResultOwnField.Level], "sort[results.keeper]": [ResultOwnSortKey.Level] };
   const which = { "limit[results.keeper]": 1, "where[results.keeper]": "(level[gte]=2)" };
   const users = await api.users.listUsers({ embed: ["results.keeper"], ...options, ...which });
   const chosen = users.data as unknown as { "results.keeper": unknown }[];

@@ -8,6 +8,8 @@ import {
   ProductsApi,
   ResponseError,
   ResultField,
+  ResultOwnField,
+  ResultOwnSortKey,
   ResultSortKey,
   ResultsApi,
   UsersApi,
@@ -29,7 +31,7 @@ export async function run(basePath: string) {
   const error = refused instanceof ResponseError ? ProblemFromJSON(await refused.response.json()) : undefined;
   const events = await new EventsApi(configuration).listEvents();
   const event = events[0];
-  const some = await products.listProductsRaw({ fields: [ProductField.Name] });
+  const some = await products.listProductsRaw({ fields: [ProductField.name] });
   const names: Pick<Product, "name">[] = await some.raw.json();
   const embedded = await new ResultsApi(configuration).listResultsRaw({ embed: ["keeper"] });
   const [result]: (Omit<Result, "keeper"> & Pick<ResultEmbedded, "keeper">)[] = await embedded.raw.json();
@@ -39,8 +41,10 @@ export async function run(basePath: string) {
   const results = new ResultsApi(configuration);
   const byKeeper = { "keeper.email": "ada@example.org", "keeper.email[like]": "ADA" };
   const filtered = await results.listResults({ byKeeper });
-  const path = await (await results.listResultsRaw({ fields: [ResultField.Level, ResultField.KeeperEmail] })).raw.json();
-  const options = { fieldsResultsKeeper: [ResultField.Level], sortResultsKeeper: [ResultSortKey.level] };
+  const fields = [ResultField.level, ResultField.keeper_dot_email];
+  const keys = new Set([ResultSortKey.keeper_dot_email_descending, ResultSortKey.level_descending]);
+  const path = await (await results.listResultsRaw({ fields, sort: keys })).raw.json();
+  const options = { fieldsResultsKeeper: [ResultOwnField.level], sortResultsKeeper: [ResultOwnSortKey.level] };
   const which = { limitResultsKeeper: 1, whereResultsKeeper: "(level[gte]=2)" };
   const users = new UsersApi(configuration);
   const chosen = await (await users.listUsersRaw({ embed: ["results.keeper"], ...options, ...which })).raw.json();

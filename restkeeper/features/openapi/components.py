@@ -1,7 +1,7 @@
 """The components of the document for collections."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from marshmallow import INCLUDE
 
@@ -24,8 +24,8 @@ from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, 
 
 _WORDS = {"sum": "the sum", "avg": "the average", "min": "the least value", "max": "the greatest value"}
 
-# The ends of the names of components that a collection has.
-PARTS = ("", *"Input Replacement Patch Field SortKey WithSecret Embedded ReferringInput".split())
+# The ends of the names of components that a collection has. Where items are embedded, they have only their own fields.
+PARTS = ("", *"Input Replacement Patch Field SortKey OwnField OwnSortKey WithSecret Embedded ReferringInput".split())
 
 
 def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | None) -> None:
@@ -53,7 +53,6 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
         "Count": "count" in reserved,
         "Embed": items.relations_for(EVERYBODY),
     }
-    spec.groups[f"{kind}Embed"] = [f"{kind}Embed", *_options(spec, items)]
     spec.groups |= {f"{kind}{name}": [] for name, is_present in present.items() if not is_present}
     if items.page_limit == spec.config.page_limit:
         spec.groups[f"{kind}Limit"] = ["Limit"]
@@ -62,6 +61,8 @@ def add_collection(spec: Spec, items: ServedCollection, secret: JsonSchema | Non
 def add_relations(spec: Spec, items: ServedCollection) -> None:
     """Add the schema of an item with embedded items; the components of all collections must be there."""
     schemas, kind = spec.components.schemas_lazy | spec.components.schemas, items.resource.kind
+    if items.relations_for(EVERYBODY):
+        spec.groups[f"{kind}Embed"] = [f"{kind}Embed", *_options(spec, items)]
     item, properties = schemas[kind]["properties"], dict[str, JsonSchema]()
     for name, relation in items.relations_for(EVERYBODY).items():
         of = spec.schema(relation.to.resource.kind)
@@ -137,23 +138,33 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     patch = {name: with_nulls["properties"][name] for name in writable if name != id}
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of inner objects
         patch = {name: spec.patch(member) for name, member in patch.items()}
-    sortable = view.queryable.sortable
-    one = [(name, relation.to) for name, relation in items.relations_for(EVERYBODY).items() if not relation.is_back]
-    paths = [f"{name}.{field}" for name, to in one for field in to.whole.names]
-    extensible = {"x-extensible": True} if view.queryable.is_open or one else {}
+    ways, is_open, keys = ("", "-"), view.queryable.is_open, view.queryable.sortable
+    hops = with_hops(view.queryable, items, EVERYBODY).hops().items()
+    paths = [f"{name}.{field}" for name, hop in hops if hop.field != "id" for field in hop.queryable.names]
+    joined = [f"{name}.{field}" for name, hop in hops if not hop.many for field in hop.queryable.sortable]
     return {
         "": item,
         "Input": sent | {"properties": writable | odd, "required": whole.get("required", [])},
         "Replacement": sent | {"properties": _without(writable, id) | odd, "required": whole.get("required", [])},
         "Patch": sent | {"description": texts["Patch"], "properties": patch | odd},
-        "Field": {"type": "string", "enum": [*properties, *paths]} | extensible,
-        "SortKey": {
-            "type": "string",
-            "enum": [way + name for name in sortable for way in ("", "-")],
-            "x-enum-varnames": [name + way for name in sortable for way in ("", "_descending")],
-        }
-        | extensible,
+        "Field": _names([*properties, *paths], is_open or bool(hops)),
+        "SortKey": _names([*keys, *joined], is_open or bool(joined), ways),
+        "OwnField": _names([*properties], is_open),
+        "OwnSortKey": _names(keys, is_open, ways),
     }
+
+
+def _names(names: Iterable[str], extensible: bool, ways: Sequence[str] = ("",)) -> JsonSchema:
+    """An enumeration of fields; an order has each of them in both `ways`.
+
+    Its constants have names, so that no generator makes the same one of `customer.name` and `customer_name`.
+    """
+    constants = {name: name.replace(".", "_dot_") for name in names}
+    return {
+        "type": "string",
+        "enum": [way + name for name in constants for way in ways],
+        "x-enum-varnames": [name + "_descending" * bool(way) for name in constants.values() for way in ways],
+    } | ({"x-extensible": True} if extensible else {})
 
 
 def _extensions(items: ServedCollection) -> dict[str, JsonSchema]:
@@ -288,11 +299,11 @@ def _options(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
     about = spec.common["collection"]["Where"]
     for name, relation in items.relations_for(EVERYBODY).items():
         kind = relation.to.resource.kind
-        yield parameter(f"fields[{name}]", several(spec.schema(f"{kind}Field")))
+        yield parameter(f"fields[{name}]", several(spec.schema(f"{kind}OwnField")))
         if relation.is_back:
             # Without a default: clients that send defaults would send it where nothing is embedded, which is a 400.
             yield parameter(f"limit[{name}]", {"type": "integer", "minimum": 1, "maximum": MOST_CHOSEN})
-            yield parameter(f"sort[{name}]", several(spec.schema(f"{kind}SortKey")))
+            yield parameter(f"sort[{name}]", several(spec.schema(f"{kind}OwnSortKey")))
             yield parameter(f"where[{name}]", {"type": "string"}, about)
 
 

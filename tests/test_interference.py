@@ -98,7 +98,7 @@ class World:
         for n in range(foreign):
             self.make("tasks", id=f"f{n}", name=word, owner="bob", job=f"j{n % 3}")
         ids = count()
-        service_of(app).hooks.new_id = lambda: f"new-{next(ids)}"
+        service_of(app).domain.new_id = lambda: f"new-{next(ids)}"
         self.store = self.client.get("/jobs", headers=ADMIN).headers["ETag"].strip('"').partition("-")[0]
 
     def make(self, collection: str, /, **item: Any) -> None:

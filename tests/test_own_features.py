@@ -33,6 +33,7 @@ from restkeeper import (
 )
 from restkeeper.config import ConfigError
 from restkeeper.errors import Forbidden
+from restkeeper.hook import Hook
 from restkeeper.web.auth import digest_of
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.endpoint import EndpointConnection, serving
@@ -235,6 +236,19 @@ def test_a_feature_can_know_credentials() -> None:
         assert client.test_client().get("/products", headers={"X-API-Key": "x"}).status_code == 401
     with pytest.raises(ConfigError, match="^AUTH='required': nobody could call while the feature 'keys' is closed"):
         create_app(Config(auth="required"), RESOURCES, without={"keys"})
+
+
+def test_a_hook_keeps_its_stages() -> None:
+    """In one of them, functions are called as they were added; also after one is removed."""
+    hook = Hook[str]()
+    hook.add("late", "later", stage=1)
+    hook.add("early")
+    hook.remove("late")
+    hook.add("second")
+    hook.add("last", stage=1)
+    assert hook.functions == ("early", "second", "later", "last")
+    with pytest.raises(ValueError, match=r"not in tuple"):
+        hook.remove("late")
 
 
 def test_a_feature_that_is_not_usual_is_named() -> None:

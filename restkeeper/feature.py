@@ -92,6 +92,7 @@ class Feature:
         for seam, functions in vars(seams).items():
             kinds = _KINDS.get(seam, Callable)
             is_list = isinstance(functions, Sequence) and all(isinstance(value, kinds) for value in functions)
+            is_list = is_list and (kinds is not tuple or all(len(pair) == 2 for pair in functions))  # stage, check
             if not (is_list if seam != "once" else functions is None or callable(functions)):
                 raise ConfigError(f"features: {self.name!r}: {seam}={functions!r}: see the seams in docs/features.md")
         return seams

@@ -278,6 +278,7 @@ def test_a_feature_that_is_not_usual_is_named() -> None:
             "answered=<built-in function print>: see the seams in docs/features.md",
         ),
         (lambda service: Seams(changed=["x"]), r"changed=\['x'\]: see the seams"),
+        (lambda service: Seams(checking=[(print,)]), r"checking=\[\(<built-in function print>,\)\]: see the seams"),
         (lambda service: Seams(once="x"), "once='x': see the seams"),
     ):
         with pytest.raises(ConfigError, match=f"^features: 'own': {why}"):

@@ -6,7 +6,8 @@ and was delivered; no id is given twice; no item refers to nothing, and what a d
 functions before and after each write have run once. Without faults, what a rule of a function allows once is done once.
 
 `python -m tests.soak` runs it on SQLite; four times a second a process or all of them are killed with -9. With
-`--store postgresql` there are three instances, with faults of the database too. `make test` runs it for some seconds.
+`--store postgresql` there are three instances, with faults of the database too. `--kills 200` kills so many processes,
+and does nothing else. `make test` runs it for some seconds.
 """
 
 import argparse
@@ -42,6 +43,7 @@ WEBHOOK_SECONDS = 5  # for which an endpoint, which is in the process of the cli
 EVERY = 0.25  # seconds from the end of a fault to the next
 ROUNDS = 100  # of each race for what a rule allows once
 RESPONSES = 5000  # after which everything has happened: mostly after some hundreds
+KILLS_A_ROUND = 4  # of the faults that kill a process
 SHOWN = 20  # lines of what is wrong
 SETTINGS = {
     "WEBHOOK_ALLOW_PRIVATE": "1",
@@ -278,12 +280,12 @@ def by_item(events: Iterable[FeedEvent]) -> dict[str, list[FeedEvent]]:
     return found
 
 
-def faults_of(cluster: Cluster, deliverers: Deliverers) -> list[Fault]:
+def faults_of(cluster: Cluster, deliverers: Deliverers, *, only_kills: bool = False) -> list[Fault]:
     """What can happen to a service: a killed process, and on a PostgreSQL of its own all that happens to a database."""
     killed = Fault("worker killed", cluster.kill_worker)
     delivers = Fault("deliverer killed", deliverers.kill)
     instance = Fault("instance killed", cluster.kill_instance)
-    if not (server := cluster.server):
+    if only_kills or not (server := cluster.server):
         return [killed, delivers, killed, instance]
     crash = partial(server.stop, immediate=True)
     return [
@@ -300,7 +302,9 @@ def faults_of(cluster: Cluster, deliverers: Deliverers) -> list[Fault]:
     ]
 
 
-def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int = 0) -> HistoryRun:
+def soak(
+    seconds: float, times: int = 0, store: str = "sqlite", instances: int = 0, *, only_kills: bool = False
+) -> HistoryRun:
     """A run with its own service, of so many seconds and each fault so often at least."""
     settings = {**SECURED, **SETTINGS, "WEBHOOK_WORKER": "inside"}  # the web workers deliver, too
     app = f"{SHOP}:create_app()"
@@ -311,7 +315,7 @@ def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int =
             inbox.secret = cluster.post("/api/v1/webhooks", webhook, credentials).json()["secret"]
         deliverers = Deliverers(cluster.database_url)
         try:
-            faults = faults_of(cluster, deliverers)
+            faults = faults_of(cluster, deliverers, only_kills=only_kills)
             run = HistoryRun(cluster.bases, faults, seconds=seconds, times=times, headers=credentials)
             run.run()
             require_deliveries(run, receiver)
@@ -327,7 +331,11 @@ def soak(seconds: float, times: int = 0, store: str = "sqlite", instances: int =
 if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak")
     options.add_argument("--seconds", type=float, default=300.0)
+    options.add_argument("--kills", type=int, default=0)
     add_options(options)
     arguments = options.parse_args()
-    soak(arguments.seconds, 1, arguments.store, arguments.instances)
-    race(arguments.store, ROUNDS)
+    if kills := arguments.kills:
+        soak(0, -(-kills // KILLS_A_ROUND), arguments.store, arguments.instances, only_kills=True)
+    else:
+        soak(arguments.seconds, 1, arguments.store, arguments.instances)
+        race(arguments.store, ROUNDS)

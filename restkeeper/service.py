@@ -136,7 +136,7 @@ class Service:
             revision, items, _ = states[stored.name]
             if revision < stored.revision.number:
                 names = [version.name for version in self.served]
-                views = {name: self.domain.views_of(stored, name).of(PROGRAM) for name in names}
+                views = {name: self.domain.views_of(stored, name).for_caller(PROGRAM) for name in names}
                 older = {name: view for name, view in views.items() if view.fingerprint != stored.fingerprint}
                 conversions.append(Conversion(stored, older, revision, items, accepts))
         return conversions
@@ -297,7 +297,7 @@ def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
     """
     service = service_of(current_app)
     stored, items = stored_in(service.stored, collection), current_items.get()
-    private = stored.of(items.unit.call.caller if items else caller()).hidden
+    private = stored.for_caller(items.unit.call.caller if items else caller()).hidden
     public: Any = {name: value for name, value in item.items() if name not in private}
     for name, relation in service.related[collection].relations.items():
         steps = [name] if relation.is_back or relation.beside else name.split(".")

@@ -64,7 +64,7 @@ def items_of(service: Service, name: str, version: str | None, revision: int | N
             return OlderView(stored, revision)
         except ValueError as error:
             raise Refused(f"--revision: {error}") from None
-    return service.domain.views_of(stored, version).of(PROGRAM) if version else stored
+    return service.domain.views_of(stored, version).for_caller(PROGRAM) if version else stored
 
 
 def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = True, feature: str = "") -> Service:

@@ -152,7 +152,7 @@ class _Import:
         unit.transaction.lock_collection(self.stored.name, shared=True)  # before what the items refer to
         if self._is_ordered and self.stored.name in self._waiting.names:
             return item, None
-        return item, self.store(unit, item, unit.store_change)
+        return item, self.store(unit, item, unit.write_change)
 
     @property
     def _is_ordered(self) -> bool:
@@ -304,7 +304,7 @@ def _store_all(waiting: Sequence[tuple[_Import, Item]], unit: Unit) -> dict[int,
         unit.transaction.lock_collection(name, shared=True)
     changes, refused = [file_import.change(item) for file_import, item in waiting], dict[int, Outcome]()
     with suppress(_Undone), unit.transaction.savepoint():
-        outcomes = [file_import.store(unit, item, unit.write_alone) for file_import, item in waiting]
+        outcomes = [file_import.store(unit, item, unit.write_unchecked) for file_import, item in waiting]
         if refused := {number: outcome for number, outcome in enumerate(outcomes) if outcome is not True}:
             raise _Undone
         for change in changes:

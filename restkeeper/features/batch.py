@@ -190,7 +190,7 @@ class _Batch(Execution):
         super().__init__(call, collections.values(), service.store, service.domain, locked=locked)
         self._by_name, self._operations, self._most = collections, operations, service.config.page_bytes
 
-    def do(self, unit: CommandUnit) -> Answer:
+    def do_all(self, unit: CommandUnit) -> Answer:
         transaction = unit.transaction
         ids: dict[str, str | int] = {}
         results, room = list[bytes](), self._most
@@ -240,7 +240,7 @@ class _Batch(Execution):
                 require_none([fault([*at, "if_match"], "is for an operation of an item")])
             command = command._replace(conditions=Conditions(parse_etags(operation["if_match"])))
         command = command._replace(pointer=f"/operations/{self._number}/body")
-        sent = _resolved(operation["body"], ids) or {}
+        sent = (_resolved(operation["body"], ids) if ids else operation["body"]) or {}
         if args:
             require_utf8(query.encode().decode("latin-1"))
         if CONFLICT_QUERY in args:

@@ -50,7 +50,7 @@ def install(service: Service) -> Seams:
     revisions = [(items.name, revision) for items in service.resources for revision in items.revisions.values()]
     private = {f"{name}.{field}": scope for name, one in revisions for field, scope in one.private.items()}
     policy = Idempotency(config.idempotency_ttl, config.idempotency == "required", private, now)
-    return Seams(once=policy.record, ahead=(response_key,), describe=tuple(_contributions(config)))
+    return Seams(once=policy.once, ahead=(response_key,), describe=tuple(_contributions(config)))
 
 
 class IdempotencyKeyMissing(Problem):
@@ -114,7 +114,7 @@ class Idempotency:
     private: Mapping[str, str]
     now: Callable[[], float]
 
-    def record(self, sent: Any, render: Callable[[Answer], Reply], *, secret: bool = False) -> Once:
+    def once(self, sent: Any, render: Callable[[Answer], Reply], *, secret: bool = False) -> Once:
         """The record of the current request, whose body is this JSON value; `render` makes the response of an answer.
 
         A `secret` response is encrypted with the key and the caller's credentials; the store has neither.
@@ -143,7 +143,7 @@ class Idempotency:
             fingerprint = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
         except orjson.JSONEncodeError:
             fingerprint = ""  # of what is not valid text, and never stored
-        return _Keyed(render, id, fingerprint, seal, now, now - self.seconds)
+        return KeyedOnce(render, id, fingerprint, seal, now, now - self.seconds)
 
 
 def response_key(request: Request, caller: str) -> bytes | None:
@@ -174,7 +174,7 @@ def read_key(field: str) -> str:
 
 
 @dataclass
-class _Keyed(Once):
+class KeyedOnce(Once):
     render: Callable[[Answer], Reply]
     id: bytes
     fingerprint: str
@@ -183,7 +183,7 @@ class _Keyed(Once):
     oldest: float
 
     def find(self, call: Call, store: Store) -> Reply | None:
-        response = call.take_or_read(store, self.id)
+        response = call.read_ahead_or_now(store, self.id)
         if not isinstance(response, StoredResponse) or response.stored_at < self.oldest:
             return None
         head, _, body = response.body.partition(b"\n")

@@ -149,7 +149,7 @@ class Call:
             self._deadline = clock.monotonic() + CHANGE_SECONDS - (self._ahead.seconds if self._ahead else 0.0)
         return self._deadline
 
-    def take_or_read(self, store: Store, key: Key) -> Any:
+    def read_ahead_or_now(self, store: Store, key: Key) -> Any:
         """The value of a key, read now, or for the first call with the credential. It is None if there is none.
 
         The key of an item is its collection and its id; the key of a collection's change token is its name.

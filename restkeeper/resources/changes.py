@@ -219,7 +219,7 @@ class Unit:
         """The time, as items have it."""
         return rfc3339(self.domain.clock.time())
 
-    def changing(
+    def prepared_change(
         self,
         stored: StoredView,
         before: Record | None,
@@ -240,24 +240,24 @@ class Unit:
                 self._tried.append(change := changed)
         return change
 
-    def store(self, stored: StoredView, before: Record | None, after: Record | None) -> Record:
+    def write(self, stored: StoredView, before: Record | None, after: Record | None) -> Record:
         """Write an item as functions of the service leave it; return it as it is, or last was.
 
-        Raises as `store_change`.
+        Raises as `write_change`.
         """
-        change = self.changing(stored, before, after, limits=self.domain.limits)
+        change = self.prepared_change(stored, before, after, limits=self.domain.limits)
         if change.after is not before:
-            self.store_change(change)
+            self.write_change(change)
         return change.record
 
-    def store_change(self, change: Change) -> None:
-        """Check a change, write it, and do what follows it. Raises as `write_alone`, and what the seams raise."""
+    def write_change(self, change: Change) -> None:
+        """Check a change, write it, and do what follows it. Raises as `write_unchecked`, and what the seams raise."""
         self.domain.check(self, change)
-        self.write_alone(change)
+        self.write_unchecked(change)
         self.follow(change)
 
-    def write_alone(self, change: Change) -> None:
-        """Write a change alone: `store_change` also checks it before, and follows it.
+    def write_unchecked(self, change: Change) -> None:
+        """Write a change alone: `write_change` also checks it before, and follows it.
 
         Raises DuplicateValue, RecordChanged, RevisionDiffers, and RecordNotFound for an item that is not there.
         """
@@ -277,7 +277,7 @@ class Unit:
                 changed(self, change)
 
     def put_record(self, name: str, record: Record, *, is_new: bool = False) -> None:
-        """Write a record of a feature, or that of an item whose content and version stay. Raises as `write_alone`."""
+        """Write a record of a feature, or that of an item that stays as it is. Raises as `write_unchecked`."""
         (self.transaction.insert if is_new else self.transaction.update)(name, record)
 
     def put_records(self, name: str, new: Sequence[Record]) -> None:

@@ -108,11 +108,11 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
 
 def relations_for(items: Embeddable, caller: Caller) -> Mapping[str, Relation]:
     """The `relations` of some items, except relations by a field that the caller may not see, or that is gone."""
-    names = items.views.of(caller).names
+    names = items.views.for_caller(caller).names
 
     def is_seen(relation: Relation) -> bool:
         if relation.is_back:
-            return root_of(relation.path) not in relation.to.stored.of(caller).hidden
+            return root_of(relation.path) not in relation.to.stored.for_caller(caller).hidden
         return root_of(relation.field) in names
 
     return {name: relation for name, relation in items.relations.items() if is_seen(relation)}
@@ -134,7 +134,7 @@ def with_hops(queryable: Queryable, items: Embeddable, caller: Caller) -> Querya
 
 
 def _hop(name: str, items: Embeddable, relation: Relation, caller: Caller) -> Hop:
-    to, view = relation.to, relation.to.views.of(caller)
+    to, view = relation.to, relation.to.views.for_caller(caller)
     referred, field = (items, to) if relation.is_back else (to, items)
 
     def join(filters: tuple[Filter, ...]) -> SemiJoin:
@@ -268,7 +268,7 @@ def _find(
     """The representations that the relations find, by the number of the relation and the key."""
     parts, chosen = list(relations.values()), [embed[name] for name in relations]
     queries, resource, keys = [], items.resource, Counter[tuple[int, str]]()
-    views = [relation.to.views.of(caller) for relation in parts]
+    views = [relation.to.views.for_caller(caller) for relation in parts]
     for (number, id), times in counts.items():
         keys[number, parts[number].to.resource.key(id)] += times
     for number, (to, _, path, is_back, _) in enumerate(parts):

@@ -116,7 +116,7 @@ class Items:
             require_owner(self.functions[-1], owner)
             members.pop(owner_field, None)
         with self.undo_all_on_error():
-            id = stored.new_id(self.unit.domain.new_id)
+            id = stored.provisional_id(self.unit.domain.new_id)
             make = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.domain.limits, owner=owner)
             record = accepted_record(self, self.functions[-1], stored, make, members)
             (record,) = self.unit.with_integer_ids(stored, [record], [sent_id])
@@ -158,7 +158,7 @@ class Items:
         """
         stored, before = self._stored(collection), self._read(collection, id)
         if conditions is not NONE:
-            tag = digest(stored.of(self.unit.call.caller).body(before))
+            tag = digest(stored.for_caller(self.unit.call.caller).body(before))
             conditions.require(tag, max(before.updated_at, stored.changed_at))
         with self.undo_all_on_error():
             after = changed_record(self, change, stored, before)
@@ -195,12 +195,12 @@ class Items:
         """
         with self.undo_all_on_error():
             limits = self.unit.domain.limits if bounded else NO_LIMITS
-            change = self.unit.changing(stored, before, after, limits=limits, follows=True)
+            change = self.unit.prepared_change(stored, before, after, limits=limits, follows=True)
             if change.after is not before:
                 self._bytes += sum(len(record.body) for record in (before, change.after) if record)
                 self.require_room(1)
                 self._changes += 1
-                self.unit.store_change(change)
+                self.unit.write_change(change)
             return change.record
 
     def require_room(self, changes: int = 0) -> None:
@@ -376,7 +376,7 @@ def accepted_record(
             wrong = {detail: text for detail, text in wrong.items() if detail not in refused_before}
     if not wrong:
         if isinstance(failure, ValidationFailed):
-            view = stored.of(items.unit.call.caller)
+            view = stored.for_caller(items.unit.call.caller)
             exactjson.require_none([*map(view.known_fault, failure.members["errors"])])
         raise failure
     raise unstorable(function, stored, wrong)

@@ -85,7 +85,7 @@ class ItemForm:
         definitions = revision.definitions
         self._states = {name: field.lifecycle for name, field in definitions.items() if isinstance(field, Status)}
         self._read_only = (*(name for name in READ_ONLY if name not in revision.hidden), *revision.read_only)
-        self._has_all = revision.of_server == READ_ONLY  # in its body
+        self._stores_server_fields = revision.of_server == READ_ONLY  # in its body
         times = (b',"%b":\\%d' % (name.encode(), n) for n, name in enumerate(READ_ONLY) if name in self.names and n)
         self._times = b"".join(times) + b"}"  # what callers see of _TIMES
         # Attributes of loaded items that have another name in JSON: what is sent by this name is another field.
@@ -99,12 +99,13 @@ class ItemForm:
         names = [name for name in self._read_only if name in sent and name not in sent_id]
         faults = [fault([name], "is set by the server") for name in names]
         faults += listed(faults_in(self._server_fields.validate(sent_id))) if sent_id else ()
-        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(self._owned(sent, owner))
+        owned = self._with_owner_field(sent, owner)
+        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._text_or_faults(owned)
         require_none(faults + more)
         id = self.resource.key(self._server_fields.load(sent_id)["id"]) if sent_id else id
         return self._record(text, id=id, created_at=now, now=now, version=1, limits=limits, owner=owner)
 
-    def _owned(self, sent: JsonObject, owner: str | None) -> JsonObject:
+    def _with_owner_field(self, sent: JsonObject, owner: str | None) -> JsonObject:
         """The sent fields of an item, with its owner if the owner is a field and was not sent."""
         return {**sent, name: owner} if (name := self.revision.owner) and name not in sent else sent
 
@@ -121,8 +122,8 @@ class ItemForm:
         except ValidationError as error:
             faults = listed(faults_in(error.messages))
         names = {*self.revision.of_server} - ({"id"} if self.revision.is_open else set())
-        content = self._owned({name: value for name, value in sent.items() if name not in names}, owner)
-        text, more = self._load(content, sent)
+        content = self._with_owner_field({name: value for name, value in sent.items() if name not in names}, owner)
+        text, more = self._text_or_faults(content, sent)
         require_none(faults + more)
         now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
         return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits, owner=owner)
@@ -134,7 +135,7 @@ class ItemForm:
             revision.read_only or revision.is_open or revision.guarded or not is_known
         ):  # who may set what is asked first
             return sent
-        text, faults = self._load(sent)
+        text, faults = self._text_or_faults(sent)
         require_none(faults)
         return Loaded(sent, text)
 
@@ -147,7 +148,7 @@ class ItemForm:
 
     def _replaced(self, record: Record, sent: JsonObject, service: JsonObject, now: str, limits: ItemLimits) -> Record:
         """See `replace`. Read-only fields have the values of the `service`, else they stay."""
-        sent, current = self._owned(sent, record.owner), exactjson.cut(self.present(record).body)
+        sent, current = self._with_owner_field(sent, record.owner), exactjson.cut(self.present(record).body)
         is_open, of_server = self.revision.is_open, {*self.revision.of_server}
         if unknown := {name: exactjson.decoded(text) for name, text in self._unknown(record).items()}:
             # Clients of the program that knows these fields send them back.
@@ -156,7 +157,7 @@ class ItemForm:
         read_only |= {name: service[name] for name in self.revision.read_only if name in service}
         differing = self._differing(sent, read_only)
         is_past = _is_past(differing, read_only)
-        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._load(sent, read_only)
+        text, more = (sent.text, []) if isinstance(sent, Loaded) else self._text_or_faults(sent, read_only)
         members = exactjson.cut(text) if text else {}
         if (
             text
@@ -230,7 +231,7 @@ class ItemForm:
 
     def shown(self, body: bytes) -> bytes:
         """A stored body without what the schema hides."""
-        if not self._has_all:
+        if not self._stores_server_fields:
             return body
         if self.revision.hidden:
             at = body.rfind(b',"created_at":')
@@ -262,7 +263,7 @@ class ItemForm:
         if computed:
             item = {name: exactjson.decoded(text) for name, text in texts.items()}
             try:
-                text, _ = self._load(item, item)
+                text, _ = self._text_or_faults(item, item)
             except Exception:  # the functions are of the service: one item must not end a whole list
                 text = b""
             loaded_texts = exactjson.cut(text) if text else {}
@@ -278,7 +279,7 @@ class ItemForm:
         names = {*self.revision.stored, *READ_ONLY}
         return {name: text for name, text in exactjson.cut(record.body).items() if name not in names}
 
-    def _load(self, sent: JsonObject, stored: JsonObject | None = None) -> tuple[bytes, list[JsonObject]]:
+    def _text_or_faults(self, sent: JsonObject, stored: JsonObject | None = None) -> tuple[bytes, list[JsonObject]]:
         """The JSON object of an item's fields and no faults, or an empty text and the faults.
 
         Its read-only fields have the `stored` values, or else the values of a new item.
@@ -319,7 +320,7 @@ class ItemForm:
         fields = text.removeprefix(b"{").removesuffix(b"}") + b"," if text != b"{}" else b""
         id_text = exactjson.dumps(self.resource.public_id(id))
         body = _ITEM % (id_text, fields, created_at.encode(), now.encode(), version)
-        if self.revision.is_open or not self._has_all:
+        if self.revision.is_open or not self._stores_server_fields:
             all_of_server = zip(READ_ONLY, (id_text, *map(exactjson.dumps, (created_at, now, version))), strict=True)
             server_fields = {name: value for name, value in all_of_server if name in self.revision.of_server}
             members = exactjson.cut(text)

@@ -75,12 +75,12 @@ class ServedCollection:
     def rights(self) -> Rights | None:
         """The values that callers may set, unless all callers may set all values."""
         rights = Rights(self.stored, self.domain.resources)
-        return rights if rights.are_asked else None
+        return rights if rights.restricts_values else None
 
     @property
     def whole(self) -> View:
         """The items as they are now for callers who may read every field."""
-        return self.views.of(EVERYBODY)
+        return self.views.for_caller(EVERYBODY)
 
     def relations_for(self, caller: Caller) -> Mapping[str, Relation]:
         """The `relations`, except relations by a field that the caller may not see, or that is gone."""
@@ -93,7 +93,7 @@ class CollectionReader:
     def __init__(self, served: ServedCollection, call: Call) -> None:
         self.served = served
         self.call, self.caller = call, call.caller
-        self.view = served.views.of(call.caller)
+        self.view = served.views.for_caller(call.caller)
 
     def parse(self, args: Arguments) -> ListRequest:
         """The list that the parameters request. Raises InvalidQuery."""
@@ -118,7 +118,7 @@ class CollectionReader:
 
     def change_token(self) -> str:
         """The change token of the collection, as it was read with the credential, or now."""
-        token = self.call.take_or_read(self.served.store, self.served.name)
+        token = self.call.read_ahead_or_now(self.served.store, self.served.name)
         return token if isinstance(token, str) else self.served.store.change_token(self.served.name)
 
     def find(self, id: str) -> Record:
@@ -126,7 +126,7 @@ class CollectionReader:
 
         Raises NotFound, also for an item that the caller must not know of.
         """
-        value = self.call.take_or_read(self.served.store, (self.served.name, self.served.resource.key(id)))
+        value = self.call.read_ahead_or_now(self.served.store, (self.served.name, self.served.resource.key(id)))
         record = value if isinstance(value, Record) else self.served.stored.initial
         if record is None:
             raise NotFound("there is no such item")

@@ -159,7 +159,7 @@ class References:
             for stored, path, rule in self._to.get(name, ()):
                 if isinstance(stored.revision.references[path], WeakReference) and not unit.clears:
                     continue
-                is_known = root_of(path) not in stored.of(call.caller).hidden
+                is_known = root_of(path) not in stored.for_caller(call.caller).hidden
                 if rule == "null" and is_known and stored.resource.public_name in call.dependents:
                     rule = "chosen"
                     if not call.caller.may(scope := stored.resource.scope("write")):
@@ -226,7 +226,7 @@ class _Referrers(NamedTuple):
     def refusal(self, caller: Caller, more: str = "") -> StillReferenced:
         """The error; it names no collection and no field that the caller may not read."""
         text = f"{self.path} of {self.stored.resource.public_name} refers to it{more}"
-        is_private = root_of(self.path) in self.stored.of(caller).hidden
+        is_private = root_of(self.path) in self.stored.for_caller(caller).hidden
         return StillReferenced(text if caller.may(self.stored.resource.scope("read")) and not is_private else _UNKNOWN)
 
 

@@ -31,7 +31,7 @@ class Rights:
         self._states = {name: states[name] for name in states if states[name].scopes or states[name].by_actions}
 
     @property
-    def are_asked(self) -> bool:
+    def restricts_values(self) -> bool:
         """Whether some callers may not set all values of all fields."""
         return bool(self._owner or self._scopes or self._states)
 

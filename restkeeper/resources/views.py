@@ -60,7 +60,7 @@ class Access:
 class Views(Protocol):
     """How the callers of a version of the API see the items of a collection."""
 
-    def of(self, caller: Caller) -> "View":
+    def for_caller(self, caller: Caller) -> "View":
         """How one caller sees the items now."""
 
 
@@ -95,9 +95,9 @@ class View(Protocol):
     def _partial(self) -> "PartialViews":
         return PartialViews(self)
 
-    def of(self, caller: Caller) -> "View":
+    def for_caller(self, caller: Caller) -> "View":
         """See `Views`."""
-        return self._partial.of(caller) if self.private or self.guarded else self
+        return self._partial.for_caller(caller) if self.private or self.guarded else self
 
     def query(self, query: Query) -> Query:
         """A query of callers as the store has it."""
@@ -238,8 +238,8 @@ class StoredView(ItemForm, View):
                 raise
             return self.initial
 
-    def new_id(self, make: Callable[[], str]) -> str:
-        """The id of a new item: a text, or the integer 1 until `Unit.numbered` replaces it."""
+    def provisional_id(self, make: Callable[[], str]) -> str:
+        """The id of a new item: one that `make` returns, or the integer 1 until `Unit.with_integer_ids` replaces it."""
         return self.resource.key(1) if self.resource.has_integer_ids else make()
 
     def with_id(self, record: Record, id: str) -> Record:
@@ -276,7 +276,7 @@ class PartialViews:
 
         self._whole, self._reduced = whole, reduced
 
-    def of(self, caller: Caller) -> View:
+    def for_caller(self, caller: Caller) -> View:
         hidden = tuple((name, scope) for name, scope in self._private if not caller.may(scope))
         locked = tuple((name, scope) for name, scope in self._guarded if not caller.may(scope))
         count = bisect_right(self._times, self._clock.time()) if self._times else 0

@@ -21,12 +21,12 @@ class Visible:
         def visible(view: Any) -> View:
             return _VisibleView(view, unless)
 
-        if unless not in (fields := views.of(EVERYBODY).form.resource.newest.fields):
+        if unless not in (fields := views.for_caller(EVERYBODY).form.resource.newest.fields):
             raise ValueError(f"Visible(unless={unless!r}): there is no such field; there are: {', '.join(fields)}")
         self._views, self._visible = views, visible
 
-    def of(self, caller: Caller) -> View:
-        whole: Any = self._views.of(caller)
+    def for_caller(self, caller: Caller) -> View:
+        whole: Any = self._views.for_caller(caller)
         return self._visible(whole)
 
 

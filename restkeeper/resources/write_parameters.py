@@ -25,7 +25,7 @@ def require_new_owner(to: CollectionReader, args: Arguments) -> None:
     if to.served.resource.ownership is Ownership.NONE:
         raise owner_fault(OWNER_UNUSED)
     stored = to.served.stored
-    if scope := stored.of(to.caller).locked.get(stored.revision.owner):
+    if scope := stored.for_caller(to.caller).locked.get(stored.revision.owner):
         raise lacking(scope, "an owner beside the item")  # also for the present owner: nothing is compared
     if name := to.view.owner_field:
         raise owner_fault(f"is the field {name} here: send it in the item")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from functools import cache, partial
 from typing import Any
 
 from restkeeper.clock import in_turns, rfc3339
@@ -35,14 +34,17 @@ from restkeeper.storage.interface import Record
 
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
 
-Reading = Callable[[str], CollectionReader]  # how the caller sees the items of a collection, by its name
 Completion = Callable[[list[Command]], list[Command]]  # see `Commands`
 
 
 class CommandUnit(Unit):
-    """A unit that does commands."""
+    """A unit that does commands. `reader` returns the items of a collection as the caller sees them, by its name."""
 
-    reader: Reading
+    def __init__(
+        self, domain: Domain, transaction: Transaction, call: Call, reader: Callable[[str], CollectionReader]
+    ) -> None:
+        super().__init__(domain, transaction, call)
+        self.reader = reader
 
     def do(self, command: Command) -> Answer:
         """Do a command; the answer is the item as it is, or last was, or the result of an action of the collection.
@@ -107,7 +109,7 @@ class CommandUnit(Unit):
     def write_item(self, to: CollectionReader, before: Record | None, after: Record | None) -> Record:
         """Write an item, and return it as it is, or last was. Raises ValidationFailed with the fields of callers."""
         try:
-            return self.store(to.served.stored, before, after)
+            return self.write(to.served.stored, before, after)
         except ValidationFailed as error:
             faults = error.members.get("errors") or [fault((), str(error))]  # so that an array has one for its item
             error.members["errors"] = [*map(to.view.known_fault, faults)]
@@ -152,11 +154,12 @@ class Execution:
     The store can begin the work again, so it has no other effects: `unit` is the unit of the last attempt. Work with
     `use_reserve` is done also on a disk that is almost full. The `locked` collections, which it surely changes, are
     locked at the beginning. A `large` request waits for its turn before its bodies are loaded. Subclasses are
-    `Commands`, and a batch.
+    `Commands`, `Creations`, and a batch.
     """
 
     use_reserve = False
     unit: CommandUnit | None = None
+    early_answer: Answer | None = None  # the answer, if no stored item can change it
 
     def __init__(
         self,
@@ -169,15 +172,20 @@ class Execution:
         large: bool = False,
     ) -> None:
         self.call, self._store, self._clock, self._domain, self._large = call, store, domain.clock, domain, large
-        by_name = {collection.name: collection for collection in collections}
-        self.reader: Reading = cache(lambda name: CollectionReader(by_name[name], call))
+        self._collections = {collection.name: collection for collection in collections}
+        self._readers = dict[str, CollectionReader]()
         self._locked = [*locked]
-        self._known: Answer | None = None
 
-    def load(self) -> Answer | None:
-        """Load what was sent, once, before the transaction; returns the answer if no stored item can change it."""
+    def reader(self, name: str) -> CollectionReader:
+        """The items of a collection as the caller sees them."""
+        if (reader := self._readers.get(name)) is None:
+            reader = self._readers[name] = CollectionReader(self._collections[name], self.call)
+        return reader
 
-    def do(self, unit: CommandUnit) -> Answer:
+    def load(self) -> None:
+        """Load what was sent, once, before the transaction. It can set the `early_answer`."""
+
+    def do_all(self, unit: CommandUnit) -> Answer:
         """Do the work."""
         raise NotImplementedError
 
@@ -201,7 +209,7 @@ class Execution:
         if change is None or command is None or command.action:  # a function has set it
             if isinstance(error, DuplicateValue):
                 return duplicate_of_function(error)
-            return Conflict(known_in(change.stored.of(self.call.caller), error).text if change else error.text)
+            return Conflict(known_in(change.stored.for_caller(self.call.caller), error).text if change else error.text)
         view = self.reader(command.collection).view
         if isinstance(error, DuplicateValue):
             renamed = DuplicateValue(*dict.fromkeys(map(view.name_of, error.fields)))
@@ -216,8 +224,17 @@ class Execution:
         if (stored := once.find(self.call, store)) is not None:
             return stored
         with self._domain.large(deadline) if self._large else nullcontext():
-            self._known = self.load()
-        work = partial(self._work, once)
+            self.load()
+
+        def work(transaction: Transaction) -> Any:
+            self.unit = unit = CommandUnit(self._domain, transaction, self.call, self.reader)
+            if self.early_answer:  # to store the response claims the key, too
+                response = once.save(transaction, self.early_answer)
+                self.do_all(unit)
+                return response
+            once.claim(transaction)
+            return once.save(transaction, self.do_all(unit))
+
         while stored is None:
             try:
                 return store.write(work, collections=self._locked, use_reserve=self.use_reserve, deadline=deadline)
@@ -228,19 +245,9 @@ class Execution:
                 raise self.explain(error) from error.__cause__
         return stored
 
-    def _work(self, once: Once, transaction: Transaction) -> Any:
-        self.unit = unit = CommandUnit(self._domain, transaction, self.call)
-        unit.reader = self.reader
-        if self._known:  # to store the response claims the key, too
-            reply = once.save(transaction, self._known)
-            self.do(unit)
-            return reply
-        once.claim(transaction)
-        return once.save(transaction, self.do(unit))
-
 
 class Commands(Execution):
-    """The commands of one request: one, or the creations of an array.
+    """The commands of one request for one collection: one, or those of an array.
 
     Before the transaction, `complete` adds what the commands lack. It is not called for a repetition.
     """
@@ -250,48 +257,53 @@ class Commands(Execution):
         of: ServedCollection,
         call: Call,
         commands: list[Command],
-        complete: Completion | None = None,
+        complete: Completion = list,
         *,
         large: bool = False,
     ) -> None:
         super().__init__(call, [of], of.store, of.domain, locked=[of.name], large=large)
-        self._commands, self._complete, self._to = commands, complete, self.reader(of.name)
-        self._is_array = bool(commands[0].pointer)
-        self._new = list[Record]()
+        self.commands, self.complete = commands, complete
+        self.to = self._readers[of.name] = CollectionReader(of, call)
+        self.is_array = bool(commands[0].pointer)
         self.use_reserve = commands[0].kind == "delete"  # which makes room
 
-    def load(self) -> Answer | None:
-        to, of = self._to, self._to.served
-        if self._complete:
-            self._commands = self._complete(self._commands)
-        leading = self._commands[0]
-        if leading.kind != "create":
-            self._commands = [with_body(to, command, command.body) for command in self._commands]
-            return None
-        self._new = new_records(to, self._commands, is_array=self._is_array)
-        is_changed = of.resource.functions or of.domain.is_extended
-        is_known = not (of.resource.has_integer_ids or leading.conditions is not NONE or is_changed)
-        return self._answer(self._new) if is_known else None
+    def load(self) -> None:
+        self.commands = [with_body(self.to, command, command.body) for command in self.complete(self.commands)]
 
-    def do(self, unit: CommandUnit) -> Answer:
-        """See `Execution`. New items from `load` are created together; other commands are done one after the other."""
-        if not self._new:
-            answers, remaining = list[Answer](), self._to.served.config.page_bytes
-            for command in in_turns(self._commands, self._clock, unit.transaction.turn_seconds):
-                answers.append(unit.do(command))
-                remaining -= len(answers[-1].body) if self._is_array else 0
-                if remaining < 0:
-                    raise beyond_page("an array with on_conflict")
-            return self._array(answer.body for answer in answers) if self._is_array else answers[0]
-        records = unit.create(self._to, self._commands, self._new)
-        return self._known or self._answer(records)
+    def do_all(self, unit: CommandUnit) -> Answer:
+        answers, remaining = list[Answer](), self.to.served.config.page_bytes
+        for command in in_turns(self.commands, self._clock, unit.transaction.turn_seconds):
+            answers.append(unit.do(command))
+            remaining -= len(answers[-1].body) if self.is_array else 0
+            if remaining < 0:
+                raise beyond_page("an array with on_conflict")
+        return array_of(answer.body for answer in answers) if self.is_array else answers[0]
+
+
+class Creations(Commands):
+    """New items of one request for one collection: one, or those of an array, which are created together."""
+
+    new: list[Record]
+
+    def load(self) -> None:
+        self.commands = self.complete(self.commands)
+        self.new = new_records(self.to, self.commands, is_array=self.is_array)
+        of, conditions = self.to.served, self.commands[0].conditions
+        is_changed = of.resource.functions or of.domain.is_extended
+        if not (of.resource.has_integer_ids or conditions is not NONE or is_changed):
+            self.early_answer = self._answer(self.new)
+
+    def do_all(self, unit: CommandUnit) -> Answer:
+        records = unit.create(self.to, self.commands, self.new)
+        return self.early_answer or self._answer(records)
 
     def _answer(self, records: Sequence[Record]) -> Answer:
-        return self._array(map(self._to.view.body, records)) if self._is_array else self._to.answer(records[0])
+        return array_of(map(self.to.view.body, records)) if self.is_array else self.to.answer(records[0])
 
-    @staticmethod
-    def _array(bodies: Iterable[bytes]) -> Answer:
-        return Answer(b"[" + b",".join(bodies) + b"]")
+
+def array_of(bodies: Iterable[bytes]) -> Answer:
+    """The answer with an array of these items."""
+    return Answer(b"[" + b",".join(bodies) + b"]")
 
 
 def beyond_page(what: str) -> BodyTooLarge:
@@ -323,7 +335,7 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
             raise owner_fault(f"is {name} in the item, too: send one of them")
     for command in in_turns(commands, domain.clock):
         try:
-            id, now, sent = stored.new_id(domain.new_id), rfc3339(domain.clock.time()), command.body
+            id, now, sent = stored.provisional_id(domain.new_id), rfc3339(domain.clock.time()), command.body
             if rights:
                 rights.require_owner(to.caller, to.view, sent, None)
             record = to.view.new_record(sent, id=id, now=now, limits=domain.limits, owner=owner)

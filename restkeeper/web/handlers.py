@@ -42,7 +42,7 @@ from restkeeper.resources.write_parameters import (
     owner_fault,
     require_new_owner,
 )
-from restkeeper.resources.writes import Commands, Completion
+from restkeeper.resources.writes import Commands, Completion, Creations
 from restkeeper.storage.interface import Filter, Groups, root_of
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, UNESCAPED, Application, Reply, address_of, headers_of
@@ -149,17 +149,18 @@ class CollectionHandlers:
         require_acceptable(JSON)
         return read_object(*types, most=most, **self.items.config.body_limits)
 
-    def execute(self, commands: list[Command], once: Once, complete: Completion | None = None) -> Reply:
+    def execute(self, commands: list[Command], once: Once, complete: Completion = list) -> Reply:
         """The response to commands. See `Commands`."""
-        return cast(Reply, Commands(self.items, current_call(), commands, complete, large=is_large()).run(once))
+        kind = Creations if commands[0].kind == "create" else Commands
+        return cast(Reply, kind(self.items, current_call(), commands, complete, large=is_large()).run(once))
 
     def change(self, kind: str, id: str, *types: str, how: Operation | None = None) -> Reply:
         """The response to a change that may be repeated: it is the item."""
         (owner, *_), conditions = arguments().get(OWNER_QUERY, _NO_OWNER), current_call().conditions
         command = Command(kind, self.name, id, self.body(*types), how, conditions, owner=owner)
-        return self.execute([command], Once(self.reply))
+        return self.execute([command], Once(self.render_item))
 
-    def reply(self, answer: Answer) -> Reply:
+    def render_item(self, answer: Answer) -> Reply:
         """The response with an item."""
         headers = [
             ("Content-Type", JSON),
@@ -170,14 +171,14 @@ class CollectionHandlers:
         ]
         return Reply([answer.body], headers=headers_of(headers))
 
-    def created(self, address: str, answer: Answer) -> Reply:
+    def render_created(self, address: str, answer: Answer) -> Reply:
         """The response with a new item of the list at this address, or with the array of them.
 
         It is made in the transaction, and again by each attempt.
         """
         if not answer.tag:
             return Reply(answer.body, content_type=JSON, headers={"Cache-Control": self.caching})
-        reply = self.reply(answer)
+        reply = self.render_item(answer)
         reply.headers["Location"] = f"{address}/{quote(str(self.resource.public_id(answer.id)), _ID_UNESCAPED)}"
         return reply
 
@@ -243,7 +244,7 @@ class CollectionHandlers:
             return unchanged
         return Reply([page.body], headers=headers_of(page.headers))
 
-    def create(self, path: str, complete: Completion | None = None) -> Reply:
+    def create(self, path: str, complete: Completion = list) -> Reply:
         """Create an item from the request's body, or items from an array: all or none, and the response is an array.
 
         The new items are at this `path`.
@@ -255,7 +256,9 @@ class CollectionHandlers:
         if CONFLICT_QUERY in args:
             new = by_unique(CollectionReader(self.items, current_call()), new, args)
         commands = [new._replace(body=item, pointer=pointer) for pointer, item in several]
-        return self.execute(commands, self.items.domain.once(sent, partial(self.created, address_of(path))), complete)
+        return self.execute(
+            commands, self.items.domain.once(sent, partial(self.render_created, address_of(path))), complete
+        )
 
     def blueprint(self) -> Blueprint:
         """The routes, relative to wherever the collection is mounted. Raises ValueError for two with one path."""
@@ -285,7 +288,7 @@ class CollectionHandlers:
         def act(handlers: CollectionHandlers, id: str | None = None) -> Reply:
             require_acceptable(JSON)
             sent = handlers.body(JSON) if action.body else read_none(handlers.items.config.max_body)
-            render = handlers.reply if action.of_item else json_reply
+            render = handlers.render_item if action.of_item else json_reply
             command = Command("act", handlers.name, id or "", sent, action, current_call().conditions)
             return handlers.execute([command], handlers.items.domain.once(sent, render))
 
@@ -333,7 +336,7 @@ class CollectionHandlers:
         answer = reader.answer(record, fields)
         if conditional and (unchanged := self.not_modified(reader.call, answer.tag, answer.changed_at)):
             return unchanged
-        return self.reply(answer)
+        return self.render_item(answer)
 
     @needs("write")
     @takes(*ITEM_CONDITIONS, body=INPUT)

@@ -39,7 +39,7 @@ class Lookup:
             if items is not None and is_read and getattr(view, "needs", "") == "read":
                 self._resources[rule.endpoint] = items.resource
 
-    def credential(self, collection: str, id: str, caller: str) -> Record:
+    def credential_and_ahead(self, collection: str, id: str, caller: str) -> Record:
         """The record of the current request's credential, which is of this caller. Raises RecordNotFound."""
         began = self._clock.monotonic()
         served = current_request()

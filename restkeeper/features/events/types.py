@@ -54,12 +54,12 @@ class EventViews:
 
     def fingerprint(self, caller: Caller) -> str:
         """A text that changes with the view of any of them."""
-        return ",".join([views.of(caller).fingerprint for views in self._views.values()])
+        return ",".join([views.for_caller(caller).fingerprint for views in self._views.values()])
 
     def owners(self, collection: str, caller: Caller) -> tuple[str, ...] | None:
         """The owners of whose items alone the caller sees the events; None if it sees everybody's."""
         views = self._views.get(collection)
-        return views.of(caller).access.owners(caller) if views else None
+        return views.for_caller(caller).access.owners(caller) if views else None
 
     def converted(self, event: StoredEvent, caller: Caller) -> StoredEvent:
         """The event with its data in this form, as the caller sees it.
@@ -70,7 +70,7 @@ class EventViews:
         """
         if (views := self._views.get(event.collection)) is None:
             return unshown(event)
-        view = views.of(caller)
+        view = views.for_caller(caller)
         if event.is_for_former_owner:
             return event._replace(data=view.show(event.data, (view.schema.id_name,)))
         with suppress(Untranslatable):

@@ -94,7 +94,7 @@ class FileItems(StoredView):
             texts = {name: value for name, value in sent.items() if isinstance(value, Buffer)}  # as numbers are written
             named = self.revision.definitions
             values = {name: exactjson.decoded(text) if name in named else None for name, text in texts.items()}
-            text, faults = self._load({**sent, **values})
+            text, faults = self._text_or_faults({**sent, **values})
             require_none(faults)
             return {**exactjson.cut(text), **texts}
         return self._texts(sent)

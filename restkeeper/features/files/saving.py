@@ -172,7 +172,7 @@ class SavedFile:
         elif after:
             unit.use_ids(stored, [after.id])
         if after is not before:
-            unit.store(stored, before, after)
+            unit.write(stored, before, after)
 
     def _note(self, _: Unit, change: Change) -> None:
         key = change.stored.name, change.record.id

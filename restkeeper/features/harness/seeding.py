@@ -45,10 +45,10 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
     def create(unit: Unit, stored: StoredView, sent: Any) -> Change:
         if not isinstance(sent, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
-        record = stored.restore(sent, id=stored.new_id(service.domain.new_id), now=now, limits=limits)
+        record = stored.restore(sent, id=stored.provisional_id(service.domain.new_id), now=now, limits=limits)
         (record,) = unit.with_integer_ids(stored, [record], [sent])
         change = Change(stored, None, record, now)
-        unit.write_alone(change)
+        unit.write_unchecked(change)
         return change
 
     def work(unit: Unit) -> None:

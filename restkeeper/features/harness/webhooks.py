@@ -112,7 +112,7 @@ class Catcher:
         def subscribe(unit: Unit) -> None:
             stored = service.of_features[WEBHOOKS.name]
             record = stored.new_record({"url": CATCHER}, id=uuid7(), now=unit.now())
-            unit.store(stored, None, record)
+            unit.write(stored, None, record)
             unit.transaction.subscribe(record.id, [Secret(new_secret())])
             for event in past:
                 unit.transaction.queue_manually(record.id, event.id)

@@ -109,7 +109,7 @@ class KeyResolver:
             return None
         id = token[len(_PREFIX) :][:_ID_DIGITS]
         try:
-            record = self._lookup.credential(CREDENTIALS.name, id, f"key:{id}")
+            record = self._lookup.credential_and_ahead(CREDENTIALS.name, id, f"key:{id}")
         except RecordNotFound:
             record = _NONE  # then the same steps as for any key, so that the time reveals nothing
         known, who, expires = _known(id, record.body)
@@ -223,7 +223,7 @@ def store_key(keys: StoredView, unit: Unit, before: Record | None, record: Recor
     """Store a new key, or one that was renewed, with its credential."""
     key = exactjson.loads(record.body)
     credential = Credential(digest_of(secret), tuple(key["scopes"]), key["expires_at"], key["owners"])
-    unit.store(keys, before, record)
+    unit.write(keys, before, record)
     unit.put_record(CREDENTIALS.name, credential.record(record.id), is_new=before is None)
 
 
@@ -237,7 +237,7 @@ def renewed_key(keys: StoredView, record: Record, now: str) -> tuple[Record, str
 
 def revoke_key(keys: StoredView, id: str, unit: Unit) -> None:
     """Make a key void. Raises RecordNotFound."""
-    unit.store(keys, unit.transaction.read(KEYS.name, id), None)
+    unit.write(keys, unit.transaction.read(KEYS.name, id), None)
     unit.remove_record(CREDENTIALS.name, id)
 
 

@@ -77,7 +77,7 @@ class PageHandlers:
             collections.append({"name": resource.public_name, "url": address_of(f"/{resource.public_name}")})
             if resource.name not in served or not who.may(resource.scope("read")):
                 continue
-            view = served[resource.name].views.of(who)
+            view = served[resource.name].views.for_caller(who)
             if view.access.owners(who) is None:
                 readable.append(resource.name)
                 is_counted = not resource.singleton and view.query(Query()) == Query()  # it shows all that there are

@@ -54,7 +54,7 @@ def first_calls(
                 if described is not service:
                     stored = [old._replace(fingerprint=items.stored.fingerprint) for old in stored]
                 record = stored[0] if stored else items.stored.initial
-            for method, path, body in _calls_of(items, items.views.of(caller), record):
+            for method, path, body in _calls_of(items, items.views.for_caller(caller), record):
                 if method in items.resource.methods and not (method == "DELETE" and items.name in restricting):
                     yield method, collection["url"] + path, body
 

@@ -217,12 +217,12 @@ class WebhookHandlers(SecretItemHandlers):
     def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
         now, transaction, secrets = self.items.domain.clock.time(), unit.transaction, [Secret(secret)]
         if before is None:
-            unit.store(self._webhooks, None, record)
+            unit.write(self._webhooks, None, record)
             transaction.subscribe(record.id, secrets)
         else:  # the former secret signs, too, until its receiver has the new one
             newest, *older = transaction.secrets(record.id)
             secrets += [Secret(newest.value, now + GRACE_SECONDS), *(old for old in older if (old.until or 0) > now)]
-            unit.store(self._webhooks, before, record)
+            unit.write(self._webhooks, before, record)
             transaction.set_secrets(record.id, secrets[:MOST_SECRETS])
 
     def forget(self, unit: Unit, id: str) -> None:

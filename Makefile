@@ -78,7 +78,8 @@ soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exact
 	  $(BIN)/python -m tests.$$proof --store $$store || exit 1; done; done
 	@SCHEMATHESIS_SEED=$$(date +%s) $(BIN)/pytest -m "matrix or not matrix" tests/test_schemathesis.py
 
-pictures: $(VENV)/.dev ## make the pictures of the README, with Chromium
+pictures: $(VENV)/.dev ## make the drawings of docs/architecture.md, and the pictures of the README with Chromium
+	$(BIN)/python docs/drawings.py
 	$(BIN)/python -m tests.pictures
 
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and those of the generated clients

@@ -33,6 +33,8 @@ text.name {{ font: 600 12.5px {MONO}; text-anchor: middle }}
 text.stage {{ font: 600 12px {MONO}; text-anchor: middle }}
 text.seam {{ font: 600 13px {MONO}; fill: var(--seam) }}
 text.head {{ font-size: 15px; font-weight: 600; fill: var(--seam) }}
+text.table {{ font: 600 14px {MONO} }}
+text.column {{ font: 12px {MONO} }}
 text.message {{ font: 600 13px {MONO}; text-anchor: middle }}
 .paper {{ fill: var(--paper) }}
 .ground {{ fill: var(--ground); stroke: var(--line) }}
@@ -42,11 +44,11 @@ text.message {{ font: 600 13px {MONO}; text-anchor: middle }}
 .unit {{ fill: var(--unit); stroke: var(--unit-line) }}
 .step {{ fill: var(--unit-chip); stroke: var(--unit-line) }}
 .way {{ fill: none; stroke: var(--quiet); stroke-width: 1.5 }}
-.head {{ fill: var(--quiet) }}
+.tip {{ fill: var(--quiet) }}
 .tie {{ fill: none; stroke: var(--seam-line); stroke-width: 1.5 }}
 .port {{ fill: var(--seam) }}
 """
-HEAD = 7  # pixels: the length of the head of an arrow
+TIP, HALF = 7, 3  # pixels: the length of the tip of an arrow, and half of its width
 
 Point = tuple[int, int]
 
@@ -67,13 +69,13 @@ def line(kind: str, *points: Point) -> svg.Element:
 
 
 def arrow(*points: Point) -> list[svg.Element]:
-    """A line through these points, each straight below, above or beside the one before, with a head at the end."""
+    """A line through these points, each straight below, above or beside the one before, with a tip at the end."""
     (x0, y0), (x, y) = points[-2:]
     dx, dy = (x > x0) - (x < x0), (y > y0) - (y < y0)
-    back, aside = (x - dx * HEAD, y - dy * HEAD), (dy * HEAD // 2, dx * HEAD // 2)
+    back, aside = (x - dx * TIP, y - dy * TIP), (dy * HALF, dx * HALF)
     left, right = (back[0] + aside[0], back[1] + aside[1]), (back[0] - aside[0], back[1] - aside[1])
-    head = svg.Path(class_=["head"], d=[svg.M(x, y), svg.L(*left), svg.L(*right), svg.Z()])
-    return [line("way", *points[:-1], back), head]
+    tip = svg.Path(class_=["tip"], d=[svg.M(x, y), svg.L(*left), svg.L(*right), svg.Z()])
+    return [line("way", *points[:-1], back), tip]
 
 
 def drawing(title: str, width: int, height: int, elements: Sequence[svg.Element]) -> str:
@@ -183,9 +185,95 @@ def create() -> str:
     return drawing("The way of a create through the kernel, and the seams of features", 900, 606, drawn)
 
 
+# The tables of restkeeper/storage/migrations/, three in each row of the drawing: what a row is, and some columns.
+TABLES = """\
+counters: the counts of each collection
+    collection   its name
+    items        how many there are
+    changes      how many in all
+    revision     which its items have
+
+items: a row for each item of all collections
+    collection   where it is
+    id           unique in the collection
+    owner        or null
+    version      how many changes
+    updated_at   the last change
+    fingerprint  which schema it has
+    body         its fields, as JSON
+
+schemas: a row for each schema of a collection
+    collection   whose schema it is
+    fingerprint  which one it is
+    revision     to which it belongs
+    fields       what they are, as JSON
+
+responses: a row for each idempotency key
+    id           of caller, path and key
+    stored_at    when
+    body         what a repetition gets
+
+events: a row for each change of an item
+    position     in the order of events
+    type         such as product.created
+    collection   where the item is
+    item         its id
+    owner        or null
+    at           when
+    data         the item, as JSON
+
+deliveries: a row for each delivery of an event
+    event        its position
+    webhook      the id of the webhook
+    item         null, if sent by hand
+    state        pending at first
+    due          the next attempt, or null
+    leased       while a worker has it
+    attempts     how many
+
+store: one row
+    epoch        the identity of the store
+    oldest       migrations to have
+    moved_to     the store after a copy
+
+feed: one row, only in PostgreSQL
+    newest       the last position
+
+subscriptions: a row for each webhook
+    webhook      its id
+    position     of the last event for it
+    paused_until the end of a pause
+    secrets      for signatures
+"""
+TOPS = (20, 242, 464)  # of the rows of the drawing
+
+
+def tables() -> str:
+    """The tables of a store. An arrow goes from a row to the rows that it names."""
+    lefts, width = (20, 318, 616), 264
+    drawn = []
+    for n, (head, *columns) in enumerate(map(str.splitlines, TABLES.split("\n\n"))):
+        x, y, (name, about) = lefts[n % 3], TOPS[n // 3], head.split(": ")
+        drawn += [box("ground", x, y, width, 62 + 18 * len(columns))]
+        drawn += [text("table", x + 14, y + 24, name), text("about", x + 14, y + 43, about)]
+        for row, column in enumerate(columns):
+            name, about = column.split(maxsplit=1)
+            drawn += [text("column", x + 14, y + 69 + 18 * row, name)]
+            drawn += [text("about", x + 112, y + 69 + 18 * row, about)]
+    first, second, third = TOPS
+    middle, last, bottom = lefts[1] + width // 2, lefts[2] + width // 2, 62 + 18 * 7  # of a table with seven columns
+    drawn += arrow((lefts[0] + width, first + 65), (lefts[1], first + 65))
+    drawn += arrow((lefts[1] + width, first + 65), (lefts[2], first + 65))
+    drawn += arrow((lefts[2], second + 65), (lefts[1] + width, second + 65))
+    drawn += arrow((middle, second), (middle, first + bottom))
+    drawn += arrow((middle, third), (middle, second + bottom))
+    drawn += arrow((last, second + bottom), (last, third))
+    return drawing("The tables of a store", 900, 618, drawn)
+
+
 def drawings() -> dict[str, str]:
     """The SVGs by the names of their files."""
-    return {"create.svg": create()}
+    return {"create.svg": create(), "tables.svg": tables()}
 
 
 if __name__ == "__main__":

@@ -170,3 +170,14 @@ def test_who_may_not_write_deletes_nothing_by_another_item(tmp_path: Path) -> No
         reply = client.delete("/posts/1?_dependent=keys", headers={"X-API-Key": secret})
         assert reply.status_code == status, reply.text
     assert client.get("/db", headers=admin).json == {"posts": [], "keys": [], "keys_2": []}
+
+
+def test_a_collection_without_a_plural_is_embedded(tmp_path: Path) -> None:
+    """`children` can refer to `rights`: a `childrenId` that no item has does not take the name."""
+    data = {"rights": [{"id": 1}], "children": [{"id": 3, "rightId": 1}], "news": [{"id": 7, "childrenId": 3}]}
+    client = client_of(tmp_path, data)
+    assert client.get("/rights?_embed=children").json[0]["children"] == data["children"]
+    assert client.get("/rights/1/children").json == data["children"]
+    assert client.get("/news/7?_expand=children").json["children"] == data["children"][0]
+    assert client.post("/rights", json={"childrenId": 3}).status_code == 200
+    assert ids(client, "/children/3/rights") == [2]

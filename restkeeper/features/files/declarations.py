@@ -267,6 +267,8 @@ def _add_references(
     for field, target in declaration.references.items():
         to, is_integer = names[target][0], declared[target].kind == "client-integer"
         beside = field.removesuffix(declaration.suffix) if declaration.suffix else re.sub(r"_?[iI]d$", "", field)
+        if beside in declared and field not in declaration.names:  # embed=children has the items that refer to this one
+            beside = ""
         embed_as = {"embed_as": beside} if beside and beside not in embedded and NAME.fullmatch(beside) else {}
         if declaration.is_open and NAME.fullmatch(field) and field not in TAKEN:
             kinds = [kind for kind in types_of(members.get(field, {})) if kind != "null"]

@@ -72,7 +72,7 @@ def test_lists_know_every_name(client: FlaskClient) -> None:
     client.post("/posts", json={"colour": "red", "deep": {"er": "needle"}})
     assert len(ids(client, "/posts?colour=red")) == len(ids(client, "/posts?q=NEEDLE")) == 1
     assert ids(client, "/posts?_sort=-views&_limit=2") == ["2", 1]
-    assert len(ids(client, "/posts?_=1234&callback=x")) == 3
+    assert len(ids(client, "/posts?_=1234&callback=x&_type=1")) == 3
     assert client.get("/posts?fields=title,nothing&id=1").json == [{"title": "Hello"}]
 
 
@@ -181,3 +181,10 @@ def test_a_collection_without_a_plural_is_embedded(tmp_path: Path) -> None:
     assert client.get("/news/7?_expand=children").json["children"] == data["children"][0]
     assert client.post("/rights", json={"childrenId": 3}).status_code == 200
     assert ids(client, "/children/3/rights") == [2]
+
+
+def test_names_of_the_file_are_filters(tmp_path: Path) -> None:
+    """Also those that begin with an underscore, as parameters do that are no filters."""
+    client = client_of(tmp_path, {"ads": [{"id": 1, "_date": "a"}, {"id": 2, "_date": "b", "_by": {"name": "x"}}]})
+    assert ids(client, "/ads?_date=a") == ids(client, "/ads?_date=a&_=5") == [1]
+    assert ids(client, "/ads?_by.name=x") == ids(client, "/ads?_date_ne=a") == [2]

@@ -49,7 +49,8 @@ class Queryable:
     """What the queries of a list can use: the `fields` to filter and sort by, and the `names` of all fields of an item.
 
     `refused` has fields that no query can use, each with the reason. If `fields` has ANY, queries can also use names
-    that are none of them, and some parameters are ignored. Unless it `is_searched`, there are no fields for `q`.
+    that are none of them, and some parameters are ignored, but none that is `known` to be a name of items. Unless it
+    `is_searched`, there are no fields for `q`.
     `hops` has the names of what a query leads to.
     """
 
@@ -58,6 +59,7 @@ class Queryable:
     refused: Mapping[str, str] = field(default_factory=dict)
     is_searched: bool = True
     hops: Callable[[], Mapping[str, Hop]] = dict
+    known: frozenset[str] = frozenset()
 
     def hop(self, path: str) -> tuple[Hop | None, str]:
         """The hop of a path, and what is after its dot; None and an empty text if the path is inside the item."""
@@ -141,7 +143,8 @@ class Queryable:
     def ignores(self, parameter: str) -> bool:
         """Whether a parameter is for the way of a response, as `callback`, and `_` by which it is not cached."""
         is_theirs = parameter == "callback" or parameter.startswith("_")
-        return self.is_open and is_theirs and parameter not in self.fields and "[" not in parameter
+        is_known = parameter in self.fields or root_of(parameter) in self.known
+        return self.is_open and is_theirs and not is_known and "[" not in parameter
 
 
 def _is_short(path: str) -> bool:

@@ -188,3 +188,10 @@ def test_names_of_the_file_are_filters(tmp_path: Path) -> None:
     client = client_of(tmp_path, {"ads": [{"id": 1, "_date": "a"}, {"id": 2, "_date": "b", "_by": {"name": "x"}}]})
     assert ids(client, "/ads?_date=a") == ids(client, "/ads?_date=a&_=5") == [1]
     assert ids(client, "/ads?_by.name=x") == ids(client, "/ads?_date_ne=a") == [2]
+
+
+def test_what_one_item_does_not_know_is_ignored(client: FlaskClient) -> None:
+    """As by json-server 0.17: the mock of a login is a single item, whatever is asked."""
+    assert client.get("/profile?user=ann&page=1&_limit=2").json == DATA["profile"]
+    assert client.get("/posts/1?verbose=true&_=5").json == DATA["posts"][0]
+    assert client.get("/posts/1?embed=nothing").status_code == 400

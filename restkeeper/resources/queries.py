@@ -112,7 +112,8 @@ def parse_item(
     """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
     reader = Reader(args)
     fields, embed = _shown(reader, queryable, related)
-    reader.only(("fields", "embed", *filter(is_option, args), *filter(queryable.ignores, args)), "an item")
+    if not queryable.is_open:
+        reader.only(("fields", "embed", *filter(is_option, args)), "an item")
     reader.finish()
     return fields, embed
 

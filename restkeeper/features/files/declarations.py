@@ -254,7 +254,7 @@ def _resource_of(
         singleton=is_single,
         methods=("GET",) if read_only else METHODS,
         embed_limit=EMBED_LIMIT,
-        undeclared=declaration.is_open and not is_single,
+        undeclared=declaration.is_open,
         **({} if is_single else LISTS),
     )
 

@@ -93,7 +93,7 @@ def test_rules_rewrite_paths(path: str, found: tuple[str, str, str], tmp_path: P
         ({"/a": "http://b/"}, "'/a': both sides must be texts"),
         ({"/(.*)": "/$1"}, "'/(.*)': regular expressions are not understood"),
         ({"/:a-:b": "/:a"}, "'/:a-:b': between two of /?& can be one :name or *, and in all one *"),
-        ({"/*/*": "/$1"}, "'/*/*': between two of"),
+        ({"/*/*": "/$1"}, "'/*/*': between two of /?& can be one :name or *, and in all one *: write :name for"),
         ({"/*.json": "/$1"}, "'/*.json': after * can be only one of /?&"),
         ({"/*": "/$2"}, "'/*': there is no $2, which '/$2' has"),
         ({"/:a": "/:b"}, "'/:a': there is no :b, which '/:b' has"),

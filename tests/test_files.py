@@ -69,7 +69,7 @@ def block(name: str) -> str:
         ),
         ("db.json", '{"\\ud800\\u0041": []}', "db.json:1:3: \\ud800 is half of a character"),
         ("db.json", '{"a": {"x": 1, "b": 2}, "a": [{"id": 1}], "b": {"y": 1}}', "db.json:1:2: 'a' is there twice"),
-        ("db.json", '{"a": 12, "a": 1}', "db.json:1:8: 'a' is there twice"),
+        ("db.json", '{"a": 12, "a": 1}', "db.json:1:8: 'a' is there twice: rename or delete one"),
         (
             "db.json",
             '{"b": 12, "a": [],\n\n "b": {"y": 1}, "a": [{"id": 1}], "b": {"y": 1}}\n',

@@ -271,7 +271,8 @@ def _spans(data: bytes, values: Mapping[str, Buffer], file: str) -> dict[str, tu
         end = begin.end() + len(value)
         spans[key] = begin.end(), end
     if values and data[end:].strip() != b"}":
-        raise fault_at(data, file, begin.start(1) if begin else end, f"{shortened(key)!r} is there twice")
+        reason = f"{shortened(key)!r} is there twice: rename or delete one (json-server uses the last)"
+        raise fault_at(data, file, begin.start(1) if begin else end, reason)
     return spans
 
 

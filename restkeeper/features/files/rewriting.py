@@ -55,7 +55,8 @@ def rule_of(pattern: str, target: Any) -> Rule:
     for escaped, name, star, text in _PART.findall(pattern):
         if name or star:
             if last or (star and "*" in names):
-                raise ValueError(f"{quoted}: between two of {_ENDS} can be one :name or *, and in all one *")
+                reason = f"between two of {_ENDS} can be one :name or *, and in all one *"
+                raise ValueError(f"{quoted}: {reason}: write :name for one part of a path, or a rule for each path")
             names.append(last := name or star)
             regex += "(.*)" if star else f"([^{_ENDS}]+)"
             continue

@@ -195,3 +195,12 @@ def test_what_one_item_does_not_know_is_ignored(client: FlaskClient) -> None:
     assert client.get("/profile?user=ann&page=1&_limit=2").json == DATA["profile"]
     assert client.get("/posts/1?verbose=true&_=5").json == DATA["posts"][0]
     assert client.get("/posts/1?embed=nothing").status_code == 400
+
+
+def test_strict_items_have_names_in_every_alphabet(tmp_path: Path) -> None:
+    """Also inside of an item: names of equally many characters that are not ASCII are not one name."""
+    weak = {"화": "30", "수": "10", "own__": "x", "a-b": 1, "a b": 2, "own_a_b": 3}
+    client = client_of(tmp_path, {"monsters": [{"id": 1, "weak": weak}]}, strict=True)
+    assert client.post("/monsters", json={"weak": weak}).json == {"id": 2, "weak": weak}
+    wrong = client.post("/monsters", json={"weak": {**weak, "수": 10, "own__": 5}}).json["errors"]
+    assert [fault["pointer"] for fault in wrong] == ["#/weak/%EC%88%98", "#/weak/own__"]

@@ -129,7 +129,10 @@ class Maker:
             options: dict[str, Any] = {"required": True} if name in required and not member.get("readOnly") else {}
             attribute = name
             if name in TAKEN or keyword.iskeyword(name) or not NAME.fullmatch(name):
-                attribute, options["data_key"] = "own_" + re.sub(r"\W", "_", name, flags=re.ASCII), name
+                attribute = "own_" + re.sub(r"\W", "_", name, flags=re.ASCII)
+            while attribute in calls:  # of two names in other letters
+                attribute += "_"
+            options |= {"data_key": name} if attribute != name else {}
             inside = kind + re.sub("[^A-Za-z0-9]", "", name.title())
             calls[attribute] = self.field(inside, f"{path}.{name}", member, options)
         return calls

@@ -30,8 +30,6 @@ MOST_BYTES = 16 * 1024 * 1024  # of these items, before and after their changes
 
 current_items: ContextVar["Items | None"] = ContextVar("restkeeper.items", default=None)  # those of a function
 
-_WRITES = {"created": "create", "updated": "update", "deleted": "delete"}
-
 
 def require_few_references(number: int) -> None:
     """Raises Conflict if so many references are too many for one request."""
@@ -241,7 +239,8 @@ class Items:
 def run_before(unit: Unit, change: Change) -> Change:
     """A change as the functions before it leave it: see `Resource.before`."""
     stored, before, after = change.stored, change.before, change.after
-    functions = stored.resource.functions and stored.resource.functions.get(f"before {_WRITES[change.kind]}")
+    write = "create" if before is None else "update" if after else "delete"
+    functions = stored.resource.functions.get(f"before {write}")
     if after is before or not functions:
         return change
     if after is not None:  # functions see no wrong reference, and cannot delete the item of a right one
@@ -265,7 +264,8 @@ def run_before(unit: Unit, change: Change) -> Change:
 def run_after(unit: Unit, change: Change) -> None:
     """Call the functions of the service after a write: see `Resource.after`."""
     stored, before, after = change.stored, change.before, change.after
-    functions = stored.resource.functions and stored.resource.functions.get(f"after {_WRITES[change.kind]}")
+    write = "create" if before is None else "update" if after else "delete"
+    functions = stored.resource.functions.get(f"after {write}")
     if not functions:
         return
     if after:

@@ -289,7 +289,7 @@ class Creations(Commands):
         self.commands = self.complete(self.commands)
         self.new = new_records(self.to, self.commands, is_array=self.is_array)
         of, conditions = self.to.served, self.commands[0].conditions
-        is_changed = of.resource.functions or of.domain.is_extended
+        is_changed = of.domain.is_extended or not {"before create", "after create"}.isdisjoint(of.resource.functions)
         if not (of.resource.has_integer_ids or conditions is not NONE or is_changed):
             self.early_answer = self._answer(self.new)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
-from flask import Blueprint, Flask, Request, Response, current_app
+from flask import Blueprint, Flask, current_app
 from marshmallow import Schema
 
 from restkeeper import exactjson
@@ -282,12 +282,7 @@ def serve_blueprints(service: Service, blueprints: Iterable[Blueprint]) -> None:
                     worded(schema)
     service.contributions.append(Contribution(tags={name: f"The routes of {name}." for name in sorted(names)}))
 
-    def forbid_caches(request: Request, response: Response) -> None:
-        if names.intersection(request.blueprints):
-            response.headers.setdefault("Cache-Control", "no-store")
-
-    if names:
-        app.answered.add(forbid_caches)
+    app.uncached.update(names)
 
 
 def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""The service: its collections and versions. `python app.py` serves it for development."""
+"""The service: its collections, reports and versions. `python app.py` serves it for development."""
 
 from pathlib import Path
 
 import resources
 import restkeeper
+from reports import reports
 from restkeeper import Application, Config, find_resources
 from storage import STORES
 from versions import VERSIONS
@@ -11,7 +12,8 @@ from versions import VERSIONS
 
 def create_app(config: Config | None = None) -> Application:
     """The WSGI application, configured by `config` or else by the environment."""
-    return restkeeper.create_app(config, find_resources(resources), versions=VERSIONS, stores=STORES)
+    found = find_resources(resources)
+    return restkeeper.create_app(config, found, blueprints=[reports], versions=VERSIONS, stores=STORES)
 
 
 if __name__ == "__main__":

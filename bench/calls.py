@@ -1,9 +1,9 @@
 """`python -m bench.calls`: the calls of our functions by one request: how many, in how many modules, and how many go
 up, from a module to one of a higher floor.
 
-The service itself (app.py, resources/, schemas/) is one module here. Resumed comprehensions and generators are no
-calls. The requests run in this process, after some requests of the same kind, so that work that is done only once is
-not counted. Those of the first two have a key, limits and a log.
+The service itself is one module here. Resumed comprehensions and generators are no calls. The requests run in this
+process, after some requests of the same kind, so that work that is done only once is not counted. Those of the first
+two have a key, limits and a log.
 """
 
 import sys
@@ -30,7 +30,7 @@ from tests.postgresql_server import PostgresServer
 
 ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "restkeeper"
-SERVICE = (ROOT / "app.py", ROOT / "resources", ROOT / "schemas", ROOT / "bench")
+SERVICE = (ROOT / "app.py", ROOT / "reports.py", ROOT / "resources", ROOT / "schemas", ROOT / "bench")
 FLOORS = (  # from the lowest to the highest: the order of docs/architecture.md
     {"clock", "errors", "exactjson", "net", "parsing", "versions", "mistakes"},
     *({"config"}, {"storage"}, {"schemas"}, {"resources"}),

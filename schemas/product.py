@@ -1,6 +1,6 @@
-"""The schema of a product."""
+"""The schemas of a product, and of its sale."""
 
-from marshmallow import fields
+from marshmallow import Schema, fields
 
 from restkeeper import ItemSchema, JsonObject, Lifecycle, ListOf, Money, Pattern, Status, Text, Whole
 
@@ -37,3 +37,9 @@ class ProductSchema(ItemSchema):
         Lifecycle("active", {"draft": ("active",), "active": ("archived",), "archived": ("active",)}),
         metadata={"description": "Moves draft → active ⇄ archived."},
     )
+
+
+class SaleSchema(Schema):
+    """The body of `POST /products/:id/sell`."""
+
+    quantity = Whole(1, 1000, required=True, metadata={"examples": [2]})

@@ -110,6 +110,7 @@ def test_requests_have_the_same_responses_before_and_after(tmp_path: Path) -> No
     file.with_name("routes.py").write_text(ROUTES)
     run = CliRunner().invoke(main, ["eject", str(file), str(folder)])
     assert run.exit_code == 0, run.output
+    assert "report" not in " ".join([*map(str, folder.rglob("*.py")), (folder / "app.py").read_text()])
     samples = {name: each if isinstance(each, list) else [each] for name, each in data.items()}
     found = []
     for served, seed in ((file, None), (folder, samples)):

@@ -32,6 +32,7 @@ MODULES = [
 SERVICE = [
     ROOT / "app.py",
     ROOT / "gunicorn.conf.py",
+    ROOT / "reports.py",
     ROOT / "versions.py",
     *(ROOT / "resources").rglob("*.py"),
     *(ROOT / "schemas").rglob("*.py"),
@@ -97,7 +98,7 @@ def test_imports_go_one_way() -> None:
         allowed = ARROWS.get(part, set()) | (LEAVES | {"exactjson"} if is_above else set())
         wrong += [(path, name) for name in parts_in(tree) - {part} - allowed]
         tops = {name.partition(".")[0] for name in imports_of(tree)}
-        wrong += [(path, name) for name in tops & {"app", "resources", "schemas", "versions"}]
+        wrong += [(path, name) for name in tops & {"app", "reports", "resources", "schemas", "versions"}]
         wrong += [(path, name) for name in tops & {"flask", "werkzeug"} if part in ("resources", "schemas", "storage")]
         outer = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
         statements = [(node, each) for node in outer for each in ast.walk(node)]
@@ -140,13 +141,13 @@ def test_only_storage_imports_a_backend() -> None:
 
 
 def test_the_service_imports_only_public_names() -> None:
-    """It uses the public names of the engine, like the example; marshmallow and itself; and the engine's settings."""
+    """It uses the public names of the engine, like the example; Flask, marshmallow and itself; and the settings."""
     found = set().union(*(imports_of(tree_of(path)) for path in SERVICE))
     example = set().union(*(imports_of(tree_of(path)) for path in (ROOT / "examples").rglob("*.py")))
     ours = {name for name in found | example if name.startswith("restkeeper.")}
     assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
-    own = {"resources", "schemas", "storage", "versions"}
-    others = {name.partition(".")[0] for name in found} - {"restkeeper", "marshmallow", *own}
+    own = {"reports", "resources", "schemas", "storage", "versions"}
+    others = {name.partition(".")[0] for name in found} - {"restkeeper", "flask", "marshmallow", *own}
     assert others <= sys.stdlib_module_names
 
 

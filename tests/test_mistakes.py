@@ -23,7 +23,8 @@ WAYS = {
     "migrate": ["-m", "restkeeper", "migrate"],
     "flask": ["-m", "flask", "migrate"],
 }
-PRODUCTS, SCHEMA, UPGRADES = "resources/products.py", "schemas/product.py", "storage/upgrades.py"
+PRODUCTS, USERS = "resources/products.py", "resources/users.py"
+SCHEMA, UPGRADES = "schemas/product.py", "storage/upgrades.py"
 KEYWORD = "TypeError: Field.__init__() got an unexpected keyword argument"
 STEP = "__import__('restkeeper').Rename('a', 'b')"
 HOOK = "hook = __import__('marshmallow').post_load(lambda self, item: item)"
@@ -33,25 +34,25 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
     ("versions.py", "VERSIONS =", "VERSIONS = (", "versions.py:5: SyntaxError: '(' was never closed"),
     ("versions.py", '"v1")', '"v2")', "versions.py:5: versions: unversioned='v1' is not one of the versions; "),
     ("versions.py", 'Version("v1")', '"v1"', "versions.py:5: versions: 'v1': must be a Version(…)"),
-    ("versions.py", "VERSIONS =", "VERSIONS = 3 or", "app.py:14: versions=3: must be Versions(…)"),
-    (UPGRADES, "]] = {}", "]] = {2: 5}", f"{PRODUCTS}:7: products: upgrades: 2 has 5: must be a list of steps"),
-    ("app.py", "find_resources(resources)", "resources", "app.py:14: resources=<module 'resources' from "),
-    (UPGRADES, "]] = {}", f"]] = {{2: {STEP}}}", f"{PRODUCTS}:7: products: upgrades: 2 has a Rename: must be "),
-    ("storage/__init__.py", "STORES =", "SORTS =", "app.py:8: ImportError: cannot import name 'STORES' from "),
+    ("versions.py", "VERSIONS =", "VERSIONS = 3 or", "app.py:16: versions=3: must be Versions(…)"),
+    (UPGRADES, "]] = {}", "]] = {2: 5}", f"{PRODUCTS}:12: products: upgrades: 2 has 5: must be a list of steps"),
+    ("app.py", "find_resources(resources)", "resources", "app.py:16: resources=<module 'resources' from "),
+    (UPGRADES, "]] = {}", f"]] = {{2: {STEP}}}", f"{PRODUCTS}:12: products: upgrades: 2 has a Rename: must be "),
+    ("storage/__init__.py", "STORES =", "SORTS =", "app.py:9: ImportError: cannot import name 'STORES' from "),
     (UPGRADES, "]] = {}", "]] = {2: [Stop()]}", f"{UPGRADES}:13: NameError: name 'Stop' is not defined"),
-    (PRODUCTS, "    schema=", "    shema=", f"{PRODUCTS}:7: TypeError: Resource.__init__() got an unexpected keyword "),
-    (PRODUCTS, 'Index("name")', '"name"', f"{PRODUCTS}:7: products: indexes has 'name': write Index('name')"),
-    (PRODUCTS, "upgrades=P", "upgrades=[]  # P", f"{PRODUCTS}:7: products: upgrades=[]: must be a dictionary, "),
-    (PRODUCTS, "=ProductSchema", "=Index", f"{PRODUCTS}:7: products: schema=Index: must be a subclass of ItemSchema"),
-    (PRODUCTS, "RESOURCE =", "SOURCE =", f"app.py:14: {PRODUCTS}: SOURCE is a collection, and is not served: write "),
-    (PRODUCTS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:14: {PRODUCTS}: RESOURCE is a tuple: write "),
-    (PRODUCTS, 'name="products"', 'name="events"', f"{PRODUCTS}:7: events: the name is taken; call "),
+    (PRODUCTS, "    schema=", "    shema=", f"{PRODUCTS}:12: TypeError: Resource.__init__() got an unexpected "),
+    (PRODUCTS, 'Index("name")', '"name"', f"{PRODUCTS}:12: products: indexes has 'name': write Index('name')"),
+    (PRODUCTS, "upgrades=P", "upgrades=[]  # P", f"{PRODUCTS}:12: products: upgrades=[]: must be a dictionary, "),
+    (PRODUCTS, "=ProductSchema", "=Index", f"{PRODUCTS}:12: products: schema=Index: must be a subclass of ItemSchema"),
+    (USERS, "RESOURCE =", "SOURCE =", f"app.py:15: {USERS}: SOURCE is a collection, and is not served: write "),
+    (USERS, "RESOURCE =", "SOURCE = RESOURCE = 1,", f"app.py:15: {USERS}: RESOURCE is a tuple: write "),
+    (PRODUCTS, 'name="products"', 'name="events"', f"{PRODUCTS}:12: events: the name is taken; call "),
     (PRODUCTS, 'name="products"', 'name="users"', "resources/users.py:7: 'users' is the name of two collections"),
     (
         SCHEMA,
         "    name = T",
         f"    of = {REFERENCE}\n    name = T",
-        f"{PRODUCTS}:7: products.of: Reference('product'): must be ",
+        f"{PRODUCTS}:12: products.of: Reference('product'): must be ",
     ),
     (SCHEMA, "Whole(0, ", "Whole(0, requird=True, high=", f"{SCHEMA}:30: {KEYWORD} 'requird'"),
     (
@@ -64,17 +65,17 @@ MISTAKES: list[tuple[str, str, str, str]] = [  # a file, a part of it and anothe
         SCHEMA,
         '("active",)})',
         '("active",)}, by_actions={"draft": "pay"})',
-        f"{PRODUCTS}:7: products.status: by_actions: ",
+        f"{PRODUCTS}:12: products.status: by_actions: ",
     ),
     (SCHEMA, "JsonObject(", "fields.Dict(requird=True, ", f"{SCHEMA}:32: {KEYWORD} 'requird'"),
     (
         SCHEMA,
         "    name = T",
         f"    {HOOK}\n    name = T",
-        f"{PRODUCTS}:7: products.schema: @post_load hook: is called ",
+        f"{PRODUCTS}:12: products.schema: @post_load hook: is called ",
     ),
-    (PRODUCTS, "    upgrades=P", ").action('pay', scop=P", f"{PRODUCTS}:21: TypeError: Resource.action() got an unexp"),
-    ("app.py", ", stores", ", blueprints=[1], stores", "app.py:14: blueprints: 1: must be a flask.Blueprint"),
+    (PRODUCTS, "    upgrades=P", ").action('pay', scop=P", f"{PRODUCTS}:26: TypeError: Resource.action() got an unexp"),
+    ("app.py", "=[reports]", "=[1]", "app.py:16: blueprints: 1: must be a flask.Blueprint"),
     (SCHEMA, "from restkeeper", "from restkeper", f"{SCHEMA}:5: ModuleNotFoundError: No module named 'restkeper'"),
 ]
 

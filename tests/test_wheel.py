@@ -113,15 +113,15 @@ def test_the_engine_works_inside_a_project(bin: Path, host: Path) -> None:
 
 
 def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
-    assert "2 passed" in run([bin / "pytest"], shop)
-    assert "2 passed" in run([bin / "pytest", "-n", "2"], shop)
+    assert "5 passed" in run([bin / "pytest"], shop)
+    assert "5 passed" in run([bin / "pytest", "-n", "2"], shop)
     (shop / "tests" / "test_unittest.py").write_text(UNITTEST)
     assert "\nOK" in run([bin / "python", "-m", "unittest", "tests/test_unittest.py"], shop)
     (shop / "tests" / "test_unittest.py").unlink()
 
 
 def test_the_makefile_of_a_new_service_works(shop: Path) -> None:
-    assert "2 passed" in run(["make", "test", f"PYTHON={sys.executable}"], shop)
+    assert "5 passed" in run(["make", "test", f"PYTHON={sys.executable}"], shop)
 
 
 def test_the_extra_for_postgresql_is_of_the_copied_wheel(shop: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The service: its collections, versions and reports. `python app.py` serves it for development."""
+"""The service: its collections, reports and versions. `python app.py` serves it for development."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from restkeeper.cli.common import Command
 
 SKELETON = Path(__file__).parent / "skeleton"
 BOUNDS = ("apispec<6.11", "marshmallow<4.5")  # as in pyproject.toml: the engine uses insides of them
-SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "storage", "versions.py")
+SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "reports.py", "resources", "schemas", "storage", "versions.py")
 
 
 @click.command("new", cls=Command)
@@ -25,7 +25,8 @@ SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "resources", "schemas", "st
 def new(name: Path, engine: Path | None) -> None:
     """Write a service to the new folder NAME.
 
-    It has the collections products and users, tests, and for a deployment a Procfile and the settings of gunicorn.
+    It has the collections products and users, a rule, an action and a report, tests, and for a deployment a Procfile
+    and the settings of gunicorn.
     """
     write_service(name, engine)
     start = "make run" if engine else "restkeeper serve"  # make installs the engine, from the wheel

@@ -91,13 +91,16 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
     The file `routes` goes along if it exists.
     """
     upgrades = (folder / "storage/upgrades.py").read_text(encoding="utf-8").partition("\n\nfrom ")[0]
-    for pattern in ("resources/[a-z]*.py", "schemas/[a-z]*.py", "storage/samples/*"):
+    for pattern in ("reports.py", "resources/[a-z]*.py", "schemas/[a-z]*.py", "storage/samples/*"):
         for file in folder.glob(pattern):
             file.unlink()
+    app = (folder / "app.py").read_text(encoding="utf-8")
+    app = re.sub(r"from reports import reports\n| blueprints=\[reports\],|, reports(?= and )", "", app)
     source = re.sub(r"from restkeeper\.schemas\.\w+ import", "from restkeeper import", inspect.getsource(fields))
     paths = {resource.name: resource.path for resource in resources if resource.path}  # the samples have the names
     tests = _TESTS.replace("PATHS = {}", f"PATHS: dict[str, str] = {text_of(paths)}")
     written = {f"schemas/{_FIELDS}.py": source, "tests/test_service.py": tests, "storage/upgrades.py": f"{upgrades}\n"}
+    written["app.py"] = app
     for resource in resources:
         module = resource.singular + "_" * keyword.iskeyword(resource.singular)
         written[f"schemas/{module}.py"] = _schema(resource)
@@ -107,8 +110,8 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
     if routes.is_file():
         source = routes.read_text(encoding="utf-8")
         written["routes.py"] = source + _DECLARE * bool(re.search(r"^(def )?declare\b", source, re.MULTILINE))
-        app = (folder / "app.py").read_text(encoding="utf-8").replace("restkeeper\n", "restkeeper\nimport routes\n", 1)
-        call = "config, find_resources(resources), versions=VERSIONS, stores=STORES"
+        app = app.replace("restkeeper\n", "restkeeper\nimport routes\n", 1)
+        call = "config, found, versions=VERSIONS, stores=STORES"
         more = 'blueprints=getattr(routes, "blueprints", ())'
         written["app.py"] = app.replace(call, f"\n        {call},\n        {more},\n    ")
     for name, text in written.items():

@@ -276,13 +276,12 @@ def serve_blueprints(service: Service, blueprints: Iterable[Blueprint]) -> None:
         if rule.endpoint.partition(".")[0] in names:
             if rule.rule in engine_paths or "<" in name or not reserved.isdisjoint({name, name.partition(".")[0]}):
                 raise ValueError(f"{rule.endpoint}: {rule.rule}: the path is taken; begin it with a name like /reports")
+            app.uncached.add(rule.endpoint)
             operation = operation_of(app.view_functions[rule.endpoint])
             for schema in (*operation.parameters, operation.body and operation.body.schema):
                 if isinstance(schema, Schema):
                     worded(schema)
     service.contributions.append(Contribution(tags={name: f"The routes of {name}." for name in sorted(names)}))
-
-    app.uncached.update(names)
 
 
 def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class Application(Flask):
         self.trusts_host: Callable[[str], bool] = lambda host: True
         self.trusts_any_host = True  # so that the client can name any host
         self._hosts: dict[tuple[str, str | None, str], tuple[str, str]] = {}
-        self.uncached: set[str] = set()  # the blueprints whose responses no cache may store, unless they say otherwise
+        self.uncached: set[str] = set()  # endpoints whose responses no cache may store, unless they say otherwise
         self._failures: set[tuple[Answered, type[Exception]]] = set()
 
     def add_url_rule(
@@ -190,7 +190,7 @@ class Application(Flask):
         """Call the hooks of Flask, then what is `answered`."""
         response = super().process_response(response)
         request = current_request()
-        if not isinstance(response, Reply) and self.uncached.intersection(request.blueprints):
+        if request.endpoint in self.uncached:
             response.headers.setdefault("Cache-Control", "no-store")
         for answered in reversed(self.answered.functions):
             try:

@@ -22,13 +22,15 @@ from restkeeper.features.files.file import EDITED, SCHEMA
 from restkeeper.features.files.reading import LONGEST_ITEM
 from restkeeper.features.files.rewriting import Rule, read_rules, rewrite
 from restkeeper.resources.call import KNOWN, lacking
-from restkeeper.resources.views import StoredView
+from restkeeper.resources.items import CollectionReader
+from restkeeper.resources.queries import ListRequest
 from restkeeper.service import Service
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
 from restkeeper.web.application import SAFE_METHODS, SLASH, Application, Check, Reply, Stage, Wsgi
 from restkeeper.web.auth import caller, needs
 from restkeeper.web.bodies import JSON, require_acceptable
+from restkeeper.web.calls import current_call
 from restkeeper.web.operations import Result, returns
 
 OWN_PATHS = ("/api/", "/_/")  # the beginnings of routes that no rule rewrites
@@ -202,17 +204,19 @@ def _whole(service: Service, arrays: Mapping[str, Buffer]) -> Callable[[], Respo
         for scope in (*(resource.scope("read") for resource in service.resources), *map(_scope, arrays)):
             if not caller().may(scope):
                 raise lacking(scope)
-        return Reply(_texts(service, arrays), content_type=JSON, headers={"Cache-Control": "no-store"})
+        items = service.writes[service.default_version].values()
+        texts = _texts(service, [CollectionReader(each, current_call()) for each in items], arrays)
+        return Reply(texts, content_type=JSON, headers={"Cache-Control": "no-store"})
 
     return read_db
 
 
-def _texts(service: Service, arrays: Mapping[str, Buffer]) -> Iterator[bytes]:
-    """The parts of an object of all items: a page of them is in memory at a time."""
+def _texts(service: Service, readers: Iterable[CollectionReader], arrays: Mapping[str, Buffer]) -> Iterator[bytes]:
+    """The parts of an object of all items that a caller sees: a page of them is in memory at a time."""
     before = b"{"
-    for stored in service.stored.values():
-        name, pages = stored.resource.public_name, _pages(service, stored)
-        if stored.resource.singleton:
+    for reader in readers:
+        name, pages = reader.served.resource.public_name, _pages(service, reader)
+        if reader.served.resource.singleton:
             (bodies,) = pages
             yield b"%b%b:%b" % (before, exactjson.dumps(name), bodies[0])
         else:
@@ -227,12 +231,13 @@ def _texts(service: Service, arrays: Mapping[str, Buffer]) -> Iterator[bytes]:
     yield b"}" if before == b"," else b"{}"
 
 
-def _pages(service: Service, stored: StoredView) -> Iterator[list[bytes]]:
+def _pages(service: Service, reader: CollectionReader) -> Iterator[list[bytes]]:
     """The items of a collection, page by page, in the order of its list: an item that stays is there once."""
-    query, page = Query(sort=stored.resource.order, limit=service.config.page_limit_max), None
+    stored, limit = reader.served.stored, service.config.page_limit_max
+    query, page = reader.query(ListRequest(Query(limit=limit), limit)), None
     while page is None or page.more:
         page = service.store.page(stored.name, query, service.config.page_bytes)
-        bodies = stored.bodies(page)
+        bodies = reader.view.bodies(page)
         if stored.resource.singleton and not bodies:
             bodies = [stored.body(stored.initial)] if stored.initial else [b"{}"]
         yield bodies

@@ -8,7 +8,7 @@ from restkeeper import Resource
 from restkeeper.config import DEFAULT_QUOTA, Config, settings
 from restkeeper.features import events
 from restkeeper.features.batch import MOST_OPERATIONS
-from restkeeper.features.files import declarations, reading
+from restkeeper.features.files import declarations, login, reading
 from restkeeper.features.harness import MOST_BODY, MOST_VALUES, documents, faults, journal, spaces
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
@@ -99,6 +99,8 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "items and bytes of a list": (declarations.LISTS["page_limit"], declarations.LISTS["page_bytes"]),
     "bytes of an item; of an array": (reading.LONGEST_ITEM, reading.LONGEST_ITEM),
     "characters of the name": (checks.LONGEST_PATH,),
+    "characters of a password": (login.SHORTEST, login.LONGEST_EMAIL),
+    "time for which a token is valid": (login.VALID_SECONDS,),
 }
 
 

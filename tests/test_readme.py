@@ -63,6 +63,7 @@ NOT_FIRST = {  # lines that are not run in a folder, and why
     (".", "make test"): "it would run itself",
     (".", "pip install --no-deps -e ."): "it needs a package to build with: tests/test_wheel.py",
     ("shop", ". .venv/bin/activate && pip install ."): "it is said of a checkout",
+    (".", "restkeeper db.json --login users -r routes.json"): "its file has users: tests/test_file_login.py",
 }
 # systemctl and systemd-sysusers write below the folder ROOT, where no systemd runs that could start a unit.
 SYSTEMD = """

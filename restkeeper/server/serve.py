@@ -111,6 +111,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
     help="What ends the names of fields that refer to others, such as _ref; by default Id or _id.",
 )
 @click.option("--id", "-i", "id_name", default="id", help="The name of the members with the ids, such as _id.")
+@click.option("--login", default="", metavar="NAME", help="Let the items of a collection log in; it protects nothing.")
 @click.option("--watch", "-w", is_flag=True, help="Serve what is saved in the file: this is always so.")
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
 @click.option(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from signal import SIGTERM
 from threading import Thread
@@ -89,17 +90,18 @@ def _app_of(create: Create, path: Path, options: FileOptions, config: Config | N
     declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
     set_up = partial(install, options=options, path=path, arrays=file.content.arrays)
+    login = [Feature("login", partial(_install_login, options, path))] if options.login else []
     make = partial(create, blueprints=blueprints, name=path.name)
     is_filled = serves or not follows or any(declaration.is_checked for declaration in declared.values())
 
     def take_part(service: Service) -> Seams:
-        describing = partial(make, features=(*features.FEATURES, Feature("file", set_up)))
+        describing = partial(make, features=(*features.FEATURES, *login, Feature("file", set_up)))
         service.app.described = Description(describing, declared, service).application
         seams, load = set_up(service), partial(fill, service, file.content, declared)
         # A file that is only tried needs no items in the store, unless they are to be checked.
         return replace(seams, ready=(*seams.ready, *[load] * is_filled, partial(_serve_twice, service)))
 
-    app = make(config, resources, features=(*features.FEATURES, Feature("file", take_part)))
+    app = make(config, resources, features=(*features.FEATURES, *login, Feature("file", take_part)))
     if follows and serves:
         saved = SavedFile(file, service_of(app), partial(_restart, create, path, options), saved=is_saved)
         Thread(target=_synchronize, args=(saved,), name="file", daemon=True).start()  # a greenlet, by gevent
@@ -111,9 +113,16 @@ def _app_of(create: Create, path: Path, options: FileOptions, config: Config | N
         if is_saved and not can_be_replaced(path):
             warning = "is mounted, or its folder is read-only: a crash while it is written can damage it"
             report.append(f"{path.name} {warning}")
+        if options.login:
+            report.append(f"POST /login and /register: tokens of {options.login}, to try a login: it protects nothing")
         if not options.quiet:
             say(*report)
     return app
+
+
+def _install_login(options: FileOptions, path: Path, service: Service) -> Seams:
+    seams: Seams = import_module("restkeeper.features.files.login").install(service, options, path)
+    return seams
 
 
 def _declared_by(file: File, options: FileOptions) -> tuple[Mapping[str, Declared], list[Resource], list[str]]:

@@ -27,10 +27,11 @@ class FileItems(StoredView):
     """The items of a collection, or the singleton. Without a schema, an item has all members that are sent.
 
     An id in what replaces an item, or is merged into it, is ignored. A new item that is sent without an id has it
-    first, or last if `ids_are_last` in the file.
+    first, or last if `ids_are_last` in the file. With an `owner_name`, that member has the id of the owner of an item.
     """
 
     ids_are_last = False
+    owner_name = ""
 
     def __init__(self, resource: Resource) -> None:
         self._is_free = all(isinstance(field, WeakReference) for field in resource.newest.definitions.values())
@@ -86,7 +87,13 @@ class FileItems(StoredView):
         """An item as it stands in a file."""
         has_escapes = b"\\" in bytes(text)  # also of names, which queries know unescaped
         body = exactjson.joined(exactjson.cut(text)) if has_escapes else msgspec.json.format(bytes(text), indent=-1)
-        return Record(key, 1, now, self.fingerprint, body)
+        owner = self._owner(exactjson.cut(text)) if self.owner_name else None
+        return Record(key, 1, now, self.fingerprint, body, owner)
+
+    def _owner(self, members: Mapping[str, Buffer]) -> str | None:
+        """The owner that an item names, if it names one."""
+        id = exactjson.decoded(members.get(self.owner_name, b"null"))
+        return None if id is None else key_of(id)
 
     def _accepted(self, sent: JsonObject) -> Mapping[str, Buffer]:
         """The texts of the members that are sent, if the schema accepts them. Raises ValidationFailed."""
@@ -121,6 +128,7 @@ class FileItems(StoredView):
     ) -> Record:
         body = exactjson.joined(members)
         limits.require(body)
+        owner = self._owner(members) if self.owner_name else owner
         return Record(key, version, now, self.fingerprint, body, owner)
 
 

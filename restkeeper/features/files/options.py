@@ -45,7 +45,7 @@ class FileOptions:
 
     The folders of `static` are served as well as `public`, and the file `routes` has rules that rewrite paths. Names of
     fields that refer to other collections end in `suffix`; the id of an item is in `id_name`. If `quiet`, no report
-    is printed.
+    is printed. The items of the collection `login` can log in.
     """
 
     saves: bool = True
@@ -58,6 +58,7 @@ class FileOptions:
     suffix: str = ""
     id_name: str = "id"
     quiet: bool = False
+    login: str = ""
 
 
 def install(service: Service, options: FileOptions, path: Path, arrays: Mapping[str, Buffer]) -> Seams:
@@ -65,12 +66,12 @@ def install(service: Service, options: FileOptions, path: Path, arrays: Mapping[
 
     Raises FileError and OSError.
     """
-    rules = read_rules(options.routes) if options.routes else []
+    rules = read_rules(options.routes, {} if options.login else None) if options.routes else []
     folders = [folder for folder in (path.with_name("public"), *options.static) if folder.is_dir()]
     private = [path, path.with_suffix(SCHEMA), path.with_name("routes.py")]
     files = _StaticFiles(folders, private)
     app, guard, config = service.app, service.guard, service.config
-    if guard.local_only and not (config.admin_key or config.jwt_jwks):
+    if guard.local_only and not (config.admin_key or config.jwt_jwks or options.login):
         guard.ignores_credentials = lambda: not service.store.page("keys", Query(limit=1)).bodies  # until one is made
     checks: list[Check] = [_read_slashes, files.send]
     if options.fail or options.delay[1]:

@@ -16,6 +16,7 @@ from restkeeper.features.files.reading import FileError, load_json
 from restkeeper.web.application import UNESCAPED
 
 MOST_RULES = 100
+MODES = ("400", "440", "444", "600", "640", "644", "660", "664", "666")  # of guards: see `login`
 LONGEST = 300  # characters of a pattern, and of a target
 
 _PART = re.compile(r"\\(.)|:(\w+)|(\*)|([^\\:*]+|.)", re.ASCII | re.DOTALL)
@@ -32,13 +33,17 @@ class Rule(NamedTuple):
     is_prefix: bool
 
 
-def read_rules(file: Path) -> list[Rule]:
-    """The rules of a file, in its order. Raises FileError, and OSError."""
+def read_rules(file: Path, guards: dict[str, str] | None = None) -> list[Rule]:
+    """The rules of a file, in its order; `guards` gets the modes of collections. Raises FileError, and OSError."""
     rules = load_json(file.name, file.read_bytes())
     if not isinstance(rules, dict) or len(rules) > MOST_RULES:
         raise FileError(f'{file.name}: must be an object of at most {MOST_RULES} rules, such as {{"/api/*": "/$1"}}')
+    modes = {name: str(mode) for name, mode in rules.items() if name[:1] != "/" and str(mode).isdecimal()}
+    if wrong := next((name for name, mode in modes.items() if guards is None or mode not in MODES), ""):
+        raise FileError(f"{file.name}: {wrong!r}: a guard needs --login, and is one of {', '.join(MODES)}")
+    (guards if guards is not None else {}).update(modes)
     try:
-        return [rule_of(pattern, target) for pattern, target in rules.items()]
+        return [rule_of(pattern, target) for pattern, target in rules.items() if pattern not in modes]
     except ValueError as error:
         raise FileError(f"{file.name}: {error}") from None
 

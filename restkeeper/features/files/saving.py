@@ -168,7 +168,7 @@ class SavedFile:
             after = stored.new_record(members_of(text), id=key, now=now)
         if after and before:
             is_same, at = is_equal(after.body, before.body), time_after(before.updated_at, now)
-            after = before if is_same else after._replace(version=before.version + 1, updated_at=at, owner=before.owner)
+            after = before if is_same else after._replace(version=before.version + 1, updated_at=at)
         elif after:
             unit.use_ids(stored, [after.id])
         if after is not before:

@@ -17,7 +17,7 @@ from restkeeper.app import stored_collections
 from restkeeper.resources import find_resources
 from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Event
+from restkeeper.storage.transactions import Event
 from tests.live import ROOT, Gunicorn
 
 FIRST = 200  # deliveries before the clock starts

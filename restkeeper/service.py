@@ -30,8 +30,9 @@ from restkeeper.resources.searches import query_of
 from restkeeper.resources.views import StoredView, Views, stored_in
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
-from restkeeper.storage.errors import StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
-from restkeeper.storage.interface import GONE, Collection, StoredState
+from restkeeper.storage.errors import GONE, StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
+from restkeeper.storage.interface import Collection
+from restkeeper.storage.records import StoredState
 from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.application import Application, address_of

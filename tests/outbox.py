@@ -1,7 +1,9 @@
 """Common operations of tests on events and deliveries."""
 
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import Attempt, Delivery, Event, EventFilter, Secret
+from restkeeper.storage.deliveries import Attempt, Deliveries, Delivery, Secret
+from restkeeper.storage.feed import EventFilter, find_events, last_event
+from restkeeper.storage.transactions import Event
 
 THINGS = EventFilter(("things",))
 SECRETS = (Secret("whsec_a"), Secret("whsec_b", 5.0))
@@ -14,38 +16,40 @@ def event(item: str = "a", type: str = "thing.created", at: str = "2026-01-01", 
 
 def record(store: Store, *events: Event) -> list[str]:
     """Record events in one transaction, and return their ids."""
-    before, collections = store.last_event(), tuple({each.collection for each in events})
+    before, collections = last_event(store), tuple({each.collection for each in events})
     store.write(lambda transaction: [transaction.add_event(each) for each in events])
     return all_of(store, EventFilter(collections), 1000, after=before)
 
 
 def subscribe(store: Store, webhook: str = "w") -> None:
-    store.write(lambda transaction: transaction.subscribe(webhook, SECRETS))
+    store.write(lambda transaction: Deliveries(transaction).subscribe(webhook, SECRETS))
 
 
 def queue(
     store: Store, webhook: str = "w", event_filter: EventFilter = THINGS, now: float = 1.0, limit: int = 100
 ) -> None:
-    store.write(lambda transaction: transaction.queue(webhook, event_filter, now, limit))
+    store.write(lambda transaction: Deliveries(transaction).queue(webhook, event_filter, now, limit))
 
 
 def lease(
     store: Store, webhook: str = "w", now: float = 10.0, until: float = 40.0, manual_only: bool = False
 ) -> list[Delivery]:
-    return store.write(lambda transaction: transaction.lease(webhook, now, until, 100, manual_only=manual_only))
+    return store.write(
+        lambda transaction: Deliveries(transaction).lease(webhook, now, until, 100, manual_only=manual_only)
+    )
 
 
 def settle(
     store: Store, delivery: Delivery, at: float = 11.0, next: float | None = None, ok: bool = False, hold: float = 0.0
 ) -> bool:
     tried = Attempt(delivery, at, ok, 200 if ok else 500, 0.25, "said", next, hold)
-    return store.write(lambda transaction: transaction.settle(tried))
+    return store.write(lambda transaction: Deliveries(transaction).settle(tried))
 
 
 def all_of(store: Store, event_filter: EventFilter = THINGS, limit: int = 3, after: str = "") -> list[str]:
     """The ids of all events after one, read in pages."""
     found, more = [], True
     while more:
-        events, after, more = store.events(after, event_filter, limit)
+        events, after, more = find_events(store, after, event_filter, limit)
         found += [each.id for each in events]
     return found

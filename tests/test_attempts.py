@@ -7,7 +7,8 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from restkeeper.features.webhooks.handlers import new_secret
 from restkeeper.features.webhooks.sender import DeliveryResult, attempt_of, must_disable, reason_of, signed
-from restkeeper.storage.interface import Attempt, Delivery, StoredEvent
+from restkeeper.storage.deliveries import Attempt, Delivery
+from restkeeper.storage.feed import StoredEvent
 
 BODY = '{"word": "größer"}'.encode()
 SECRET = new_secret()

@@ -17,7 +17,8 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Event, StoredResponse
+from restkeeper.storage.interface import StoredResponse
+from restkeeper.storage.transactions import Event
 from restkeeper.web.application import Application
 from tests.shop import create_app
 from tests.shop.products import RESOURCE as PRODUCTS

@@ -4,7 +4,17 @@ import pytest
 
 from restkeeper.clock import rfc3339
 from restkeeper.storage import Store, open_store
-from restkeeper.storage.interface import LONGEST_DELAY, LONGEST_LEASE, LONGEST_PAUSE, Collection, Event
+from restkeeper.storage.deliveries import (
+    LONGEST_DELAY,
+    LONGEST_LEASE,
+    LONGEST_PAUSE,
+    Deliveries,
+    find_subscriptions,
+    read_deliveries,
+)
+from restkeeper.storage.feed import sweep_events
+from restkeeper.storage.interface import Collection
+from restkeeper.storage.transactions import Event
 from tests import outbox
 from tests.outbox import lease, settle
 
@@ -25,7 +35,7 @@ def record_events(store: Store, *items: str) -> None:
 
 
 def is_ready(store: Store, now: float) -> bool:
-    return bool(store.subscriptions(["w"], now))
+    return bool(find_subscriptions(store, ["w"], now))
 
 
 def test_events_behind_one_from_the_future_expire(store: Store) -> None:
@@ -34,7 +44,7 @@ def test_events_behind_one_from_the_future_expire(store: Store) -> None:
     events = [Event("thing.created", "things", "a", rfc3339(NOW + day * 86_400), b"{}") for day in days]
     store.write(lambda transaction: [transaction.add_event(event) for event in events])
     before, latest = rfc3339(NOW + 4 * 86_400), rfc3339(NOW + 18 * 86_400)
-    assert store.write(lambda transaction: transaction.sweep_events(before, 10, latest=latest)) == 4
+    assert store.write(lambda transaction: sweep_events(transaction, before, 10, latest=latest)) == 4
 
 
 def test_an_impossible_lease_is_ignored(store: Store) -> None:
@@ -50,10 +60,10 @@ def test_an_impossible_lease_is_ignored(store: Store) -> None:
 def test_resume_frees_an_impossible_lease(store: Store) -> None:
     record_events(store, "a", "b")
     lease(store, "w", AHEAD, AHEAD + 25)
-    store.write(lambda transaction: transaction.resume("w", NOW))
-    assert [each.due for each in store.deliveries("w", None, 10)] == [NOW, NOW]
+    store.write(lambda transaction: Deliveries(transaction).resume("w", NOW))
+    assert [each.due for each in read_deliveries(store, "w", None, 10)] == [NOW, NOW]
     assert len(lease(store, "w", NOW, NOW + 25)) == 2
-    store.write(lambda transaction: transaction.resume("w", NOW))
+    store.write(lambda transaction: Deliveries(transaction).resume("w", NOW))
     assert lease(store, "w", NOW, NOW + 25) == []
 
 

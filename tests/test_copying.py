@@ -21,14 +21,17 @@ from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import Options, locate, open_store
 from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.deliveries import Deliveries
 from restkeeper.storage.errors import DuplicateValue, EventsExpired, StoreUnavailable
-from restkeeper.storage.interface import POSITION, Collection, Event, Record, Sort, StoredResponse, StoredSchema
+from restkeeper.storage.feed import find_events, last_event
+from restkeeper.storage.interface import POSITION, Collection, Record, Sort, StoredResponse, StoredSchema
 from restkeeper.storage.location import Table
 from restkeeper.storage.postgresql import store as postgresql_store
 from restkeeper.storage.postgresql.store import PostgresCopy
 from restkeeper.storage.sqlite import file
 from restkeeper.storage.sqlite import location as sqlite_location
 from restkeeper.storage.sqlite.location import SqliteCopy
+from restkeeper.storage.transactions import Event
 from tests.live import ROOT
 from tests.outbox import SECRETS, event, lease, queue, settle, subscribe
 from tests.outbox import THINGS as FILTER
@@ -112,7 +115,7 @@ def fill(store: Store) -> None:
         transaction.insert("others", record("a"))
 
     store.write(work)
-    store.write(lambda transaction: transaction.subscribe("w", SECRETS))
+    store.write(lambda transaction: Deliveries(transaction).subscribe("w", SECRETS))
 
 
 def content(store: Store) -> dict[str, Any]:
@@ -123,7 +126,7 @@ def content(store: Store) -> dict[str, Any]:
         "order": ids(store, sort=(Sort(POSITION),)),
         "schemas": schemas_of(store, "things"),
         "responses": store.look_up([b"\0r", b"r"]),
-        "secrets": store.write(lambda transaction: transaction.secrets("w")),
+        "secrets": store.write(lambda transaction: Deliveries(transaction).secrets("w")),
     }
 
 
@@ -142,7 +145,7 @@ def test_the_target_has_what_the_source_had(kinds: tuple[str, str], url: Url) ->
     open_store(source, [OLDER]).close()
     with closing(open_store(source, DECLARED)) as store:
         fill(store)
-        before, change_token, last = content(store), store.change_token("things"), store.last_event()
+        before, change_token, last = content(store), store.change_token("things"), last_event(store)
     assert len(before["schemas"]) == 2
     moved(source, target)
     with closing(open_store(target, DECLARED)) as store:
@@ -152,10 +155,10 @@ def test_the_target_has_what_the_source_had(kinds: tuple[str, str], url: Url) ->
         insert(store, record("0"))
         assert ids(store, sort=(Sort(POSITION),)) == [*before["order"], "0"]
         with pytest.raises(EventsExpired) as raised:
-            store.events(last, FILTER, 10)
-        assert not store.events(raised.value.resume, FILTER, 10).events
+            find_events(store, last, FILTER, 10)
+        assert not find_events(store, raised.value.resume, FILTER, 10).events
         (new,) = record_events(store, event())
-        assert [each.id for each in store.events(raised.value.resume, FILTER, 10).events] == [new]
+        assert [each.id for each in find_events(store, raised.value.resume, FILTER, 10).events] == [new]
         queue(store)
         assert [each.event.id for each in lease(store)] == [new]
 
@@ -270,7 +273,7 @@ class TestSource:
         add(source, 10, 11)
         assert is_refused()
         with closing(open_store(source, [THINGS])) as store:
-            store.last_event()
+            last_event(store)
             queue(store)
             (leased,) = lease(store)
         assert is_refused()

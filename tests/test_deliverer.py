@@ -22,7 +22,7 @@ from restkeeper.features.webhooks.deliverer import (
     Deliverer,
 )
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.storage.interface import Event
+from restkeeper.storage.transactions import Event
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.waiting import SECONDS, join, until
@@ -359,11 +359,11 @@ def test_a_delivery_can_be_repeated(shop: Shop) -> None:
 def test_a_worker_exits_if_its_store_was_replaced(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a minute with another file it exits with the reason, so that it is started with that file."""
 
-    def refuse(active: Any, now: float) -> Any:
+    def refuse(store: Any, active: Any, now: float) -> Any:
         shop.clock.now += 20
         raise module.StoreGone("another file has its name")
 
-    monkeypatch.setattr(shop.store, "subscriptions", refuse)
+    monkeypatch.setattr(module, "find_subscriptions", refuse)
     began = shop.clock.now
     with pytest.raises(module.StoreGone, match="another file"):
         shop.worker.run(lambda: False)
@@ -376,16 +376,16 @@ def test_a_worker_waits_for_a_locked_store(
     """As long as necessary, with one log line at the beginning and one at the end; then everything is delivered."""
     shop.subscribe()
     shop.make()
-    subscriptions, refused = shop.store.subscriptions, []
+    subscriptions, refused = module.find_subscriptions, []
 
-    def refuse(active: Any, now: float) -> Any:
+    def refuse(store: Any, active: Any, now: float) -> Any:
         if len(refused) < 100:
             shop.clock.now += 20
             refused.append(module.StoreGone("away") if len(refused) % 2 else module.StoreUnavailable("locked"))
             raise refused[-1]
-        return subscriptions(active, now)
+        return subscriptions(store, active, now)
 
-    monkeypatch.setattr(shop.store, "subscriptions", refuse)
+    monkeypatch.setattr(module, "find_subscriptions", refuse)
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
     shop.worker.run(lambda: bool(shop.endpoints.got))
     assert shop.endpoints.names() == ["Lamp"]

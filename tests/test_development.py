@@ -15,6 +15,7 @@ from restkeeper.mistakes import line_of, own_traceback
 from restkeeper.resources.resource import Resource
 from restkeeper.server import serve
 from restkeeper.service import service_of
+from restkeeper.storage.feed import last_event
 from restkeeper.web import observe
 from restkeeper.web.auth import needs
 from tests.shop import create_app as create_shop
@@ -138,7 +139,7 @@ def test_a_shell_has_items_each_call_a_transaction() -> None:
     assert items.delete("products", made["id"])["stock"] == 3 and client.get("/products").json == []
     with pytest.raises(ValueError, match=r"\.Items\.create: sets what products cannot store: name is required"):
         items.create("products", {"price": 1})
-    assert service_of(app).store.last_event().endswith("_3")
+    assert last_event(service_of(app).store).endswith("_3")
     names = ["read", "find", "count", "groups", "create", "upsert", "change", "delete", "transaction"]
     assert dir(items) == sorted(names)
     with pytest.raises(AttributeError, match="items has no write; it has read, find, "):

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+import restkeeper.features.events as feature
 from restkeeper.config import Config
 from restkeeper.features.events import SHARED_SECONDS, Newest, Waiters
 from restkeeper.features.keys import CREDENTIALS
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import MOST_EXAMINED, Event
+from restkeeper.storage.feed import MOST_EXAMINED, sweep_events
+from restkeeper.storage.transactions import Event
 from restkeeper.web.application import Application
 from tests import issuer
 from tests.callers import ADMIN, key, make_key
@@ -145,7 +147,7 @@ class TestFollowing:
         for n in range(4):
             make(client, str(n))
         first, second = (event["id"] for event in client.get(FEED).json[:2])
-        store.write(lambda transaction: transaction.sweep_events("9999", 2))
+        store.write(lambda transaction: sweep_events(transaction, "9999", 2))
         response = client.get(f"{FEED}?after={first}&limit=1")
         assert (response.status_code, response.json["type"].split("/")[-1]) == (410, "cursor-expired")
         assert names(client.get(next_of(response))) == ["2"]
@@ -220,8 +222,8 @@ class TestWaiting:
             store.write(lambda transaction: [transaction.add_event(OTHER) for _ in range(MOST_EXAMINED)])
         client.post("/users", json={"email": "a@example.org", "name": "wanted"})
         reads: list[str] = []
-        events = store.events
-        monkeypatch.setattr(store, "events", lambda after, *rest: reads.append(after) or events(after, *rest))
+        find = feature.find_events
+        monkeypatch.setattr(feature, "find_events", lambda *asked: reads.append(asked[1]) or find(*asked))
         path = f"{FEED}?collection=users&wait=30"
         for pages in (1, 2):
             response = client.get(path)

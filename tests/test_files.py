@@ -26,6 +26,7 @@ from restkeeper.features.files.file import read_file, say, stamp_of, write_file
 from restkeeper.features.files.reading import FileError, key_of, parse
 from restkeeper.features.files.saving import SavedFile
 from restkeeper.service import service_of
+from restkeeper.storage.feed import last_event
 from tests.json_file import BLOG, Server, client_of, running
 from tests.live import ROOT
 from tests.refused import printed_by
@@ -459,11 +460,11 @@ def test_a_single_item_that_is_deleted_stays_in_the_file(tmp_path: Path) -> None
 
 def test_an_edit_of_the_order_is_served(served: Served) -> None:
     """Items that were moved, and new ones between others, with no events but those of what was changed."""
-    last = service_of(served.app).store.last_event()
+    last = last_event(service_of(served.app).store)
     served.edit(lambda data: data["posts"].reverse())
     served.run()
     assert served.get("/posts") == served.data["posts"] == BLOG["posts"][::-1]
-    assert service_of(served.app).store.last_event() == last
+    assert last_event(service_of(served.app).store) == last
     served.edit(lambda data: data["posts"].insert(1, {"id": 9, "title": "Between", "views": 1}))
     served.edit(lambda data: data["posts"].insert(0, {"id": 7, "title": "First", "views": 1}))
     served.run()

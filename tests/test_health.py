@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage import Store
+from restkeeper.storage.deliveries import find_subscriptions
 from restkeeper.storage.errors import StoreDamaged, StoreFailing, StoreGone, StoreUnavailable
 from restkeeper.storage.sqlite import file
 from restkeeper.storage.sqlite.file import LockFile, StoreFile
@@ -50,10 +51,10 @@ def test_a_copy_over_a_store_in_use_is_detected(tmp_path: Path, store: Store) ->
 
 def test_a_worker_detects_a_replaced_store(tmp_path: Path, store: Store) -> None:
     """Reading subscriptions is no write, but does not read another file with the same name."""
-    assert store.subscriptions(["products"], 0.0) == []  # there is a connection now
+    assert find_subscriptions(store, ["products"], 0.0) == []  # there is a connection now
     (tmp_path / "store.db").rename(tmp_path / "away.db")
     with pytest.raises(StoreGone):
-        store.subscriptions(["products"], 0.0)
+        find_subscriptions(store, ["products"], 0.0)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from restkeeper.storage.base import Transaction
-from restkeeper.storage.interface import Event, EventFilter, Query
+from restkeeper.storage.feed import EventFilter, find_events, last_event
+from restkeeper.storage.interface import Query
 from restkeeper.storage.sqlite.store import SqliteStore
+from restkeeper.storage.transactions import Event
 from tests.things import OTHERS, THINGS, record
 
 
@@ -57,7 +59,7 @@ class Client:
         for body in bodies:
             item = store.read("things", body[7:8].decode())
             self.note(f"{item.version}-{store.epoch}", item.body)
-        for event in store.events("", EventFilter(("things",)), 1000).events:
+        for event in find_events(store, "", EventFilter(("things",)), 1000).events:
             self.note(event.id, event.data)
 
     def change(self, store: SqliteStore, *, read_before: bool) -> None:
@@ -66,7 +68,7 @@ class Client:
                 self.record_state(store)
             self.changes += 1
             body = store.write(self._change)
-            self.note(store.last_event(), body)
+            self.note(last_event(store), body)
         self.record_state(store)
 
     def _change(self, transaction: Transaction) -> bytes:
@@ -127,7 +129,7 @@ def test_all_processes_agree_on_the_epoch(store: SqliteStore, path: Path) -> Non
     restore(path.with_name("copy.db"), path)
     assert former != other.epoch == store.epoch
     assert store.change_token("things") == other.change_token("things")
-    assert store.last_event() == other.last_event()
+    assert last_event(store) == last_event(other)
     other.close()
 
 

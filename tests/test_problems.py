@@ -28,7 +28,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
     StoreUnreachable,
 )
-from restkeeper.storage.interface import StoredState
+from restkeeper.storage.records import StoredState
 from restkeeper.web import observe
 from restkeeper.web.application import Application
 from restkeeper.web.auth import needs

@@ -17,7 +17,7 @@ from restkeeper.config import Config
 from restkeeper.storage import open_store
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Event
+from restkeeper.storage.transactions import Event
 from restkeeper.web.application import Application
 from tests import stores
 from tests.live import ROOT, send

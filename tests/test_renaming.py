@@ -23,8 +23,8 @@ from restkeeper.schemas.fields import ListOf, Reference, Text
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
-from restkeeper.storage.errors import StoreUnavailable
-from restkeeper.storage.interface import GONE, Index
+from restkeeper.storage.errors import GONE, StoreUnavailable
+from restkeeper.storage.interface import Index
 from restkeeper.web.application import Application
 from tests import stores
 from tests.callers import ADMIN, ADMIN_KEY, make_key

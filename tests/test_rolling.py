@@ -11,7 +11,8 @@ from restkeeper.errors import BodyTooLarge
 from restkeeper.resources.item import ItemLimits
 from restkeeper.schemas.fields import JsonObject, ListOf, Text, Whole
 from restkeeper.service import service_of
-from restkeeper.storage.interface import EventFilter, Index, Record
+from restkeeper.storage.feed import EventFilter, find_events
+from restkeeper.storage.interface import Index, Record
 from tests.programs import Programs, resource
 
 TITLE = Text(1, 50, required=True)
@@ -104,7 +105,7 @@ def test_events_lose_nothing(old: FlaskClient, new: FlaskClient) -> None:
     for client, weights in ((new, [3, 3, 3]), (old, [None] * 3)):
         data = [each["data"] for each in client.get("/api/v1/events").json]
         assert [(each["title"], each.get("weight")) for each in data] == list(zip("abb", weights, strict=True))
-    events = service_of(old.application).store.events("", EventFilter(("notes",)), 10).events
+    events = find_events(service_of(old.application).store, "", EventFilter(("notes",)), 10).events
     assert all(b'"weight":3' in each.data for each in events)
 
 

@@ -12,10 +12,11 @@ import pytest
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+import restkeeper.features.events as feature
 from restkeeper import Config, LiveServer
 from restkeeper.features.events import BEAT_SECONDS
 from restkeeper.service import service_of
-from restkeeper.storage.interface import MOST_EXAMINED
+from restkeeper.storage.feed import MOST_EXAMINED
 from restkeeper.web.application import IS_CANCELLED, Application
 from tests.browser import Page, Tab
 from tests.callers import ADMIN, key, make_key
@@ -168,13 +169,14 @@ class TestParts:
         assert all([*each] == ["id"] for each in cursors)
         response.close()
 
-    def test_a_page_is_read_when_the_client_takes_it(self, app: Application, client: FlaskClient) -> None:
+    def test_a_page_is_read_when_the_client_takes_it(
+        self, client: FlaskClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A slow reader has one page in memory."""
         for number in range(5):
             make(client, str(number))
-        store, reads = service_of(app).store, list[str]()
-        events = store.events
-        store.events = lambda after, *more: reads.append(after) or events(after, *more)  # type: ignore[func-returns-value,method-assign]
+        find, reads = feature.find_events, list[str]()
+        monkeypatch.setattr(feature, "find_events", lambda *asked: reads.append(asked[1]) or find(*asked))
         response, found = stream(client, f"{FEED}?limit=2")
         for pages, expected in ((1, ["0", "1"]), (2, ["2", "3"]), (3, ["4"])):
             assert names([next(found) for _ in expected]) == expected and len(reads) == pages

@@ -12,6 +12,7 @@ from restkeeper.config import Config
 from restkeeper.features.webhooks.deliverer import Deliverer
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.service import Service
+from restkeeper.storage.deliveries import Deliveries
 from restkeeper.web.application import Application
 from tests.shop import create_app
 
@@ -123,7 +124,7 @@ class TestRotation:
         service: Service = app.extensions["restkeeper"]
         store, webhooks = service.store, service.of_features["webhooks"]
         secrets = [made["secret"], *(client.post(path).json["secret"] for _ in range(2))]
-        stored = store.write(lambda transaction: transaction.secrets(made["id"]))
+        stored = store.write(lambda transaction: Deliveries(transaction).secrets(made["id"]))
         assert [each.value for each in stored] == secrets[::-1]
         assert stored[0].until is None and stored[1].until is not None and stored[2].until is not None
         assert stored[2].until < stored[1].until

@@ -44,7 +44,7 @@ _opened: list[Any] = []
 
 def schemas_of(store: Any, collection: str) -> list[StoredSchema]:
     """The registered schemas of a collection."""
-    found: list[StoredSchema] = store._read(read_schemas, collection)
+    found: list[StoredSchema] = store.read_with(read_schemas, collection)
     return found
 
 

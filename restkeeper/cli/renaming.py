@@ -14,8 +14,10 @@ from restkeeper.features.events.types import known_types
 from restkeeper.service import Service
 from restkeeper.storage import renaming
 from restkeeper.storage.base import SCAN, Transaction
-from restkeeper.storage.interface import GONE, Record, StoredState
-from restkeeper.storage.records import stored_states
+from restkeeper.storage.errors import GONE
+from restkeeper.storage.feed import last_event
+from restkeeper.storage.interface import Record
+from restkeeper.storage.records import StoredState, stored_states
 from restkeeper.storage.sql import Database
 
 FORGOTTEN = 500  # items or events in one transaction: limits how long other writes wait
@@ -68,7 +70,7 @@ def forget(name: str, yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete {about}, for ever?", abort=True, err=True)
     store.write(partial(Transaction.mark_gone, collection=name, now=rfc3339(service.clock.time())), use_reserve=True)
-    store.last_event()  # nobody adds events of it: all of them have positions
+    last_event(store)  # nobody adds events of it: all of them have positions
     store.tidy(name)
     while store.write(partial(Transaction.forget, collection=name, limit=FORGOTTEN), use_reserve=True):
         time.sleep(PAUSE_SECONDS)

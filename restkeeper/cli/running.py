@@ -14,6 +14,7 @@ from restkeeper.features.webhooks.deliverer import deliverer_of
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreGone, StoreUnavailable
+from restkeeper.storage.feed import last_event, sweep_events
 from restkeeper.web.observe import configure_logging
 
 GIVE_UP_SECONDS = 60.0  # for which the store may be missing at the start
@@ -34,7 +35,7 @@ def deliver(once: bool) -> None:
     is_stopping = (lambda: False) if once else stop_requested()
     service = service_of_app(feature="webhooks") if once else service_in_time(is_stopping, feature="webhooks")
     configure_logging(service.config.log_format, service.config.log_level)
-    service.store.last_event()  # opens it, so that an error ends the command now
+    last_event(service.store)  # opens it, so that an error ends the command now
     deliverer = deliverer_of(service)
     if once:
         click.echo(f"tried {sum(iter(deliverer.deliver_once, 0))}")
@@ -88,8 +89,8 @@ def _reap(service: Service, is_stopping: Callable[[], bool]) -> None:
     if "idempotency" in service.features:
         responses = sweep_all(lambda transaction: transaction.sweep_responses(now - ttl, BATCH, latest=now + ttl))
     if "events" in service.features:
-        service.store.last_event()  # it gives all events an id, without which PostgreSQL sweeps none
-        events = sweep_all(lambda transaction: transaction.sweep_events(before, BATCH, latest=latest))
+        last_event(service.store)  # it gives all events an id, without which PostgreSQL sweeps none
+        events = sweep_all(lambda transaction: sweep_events(transaction, before, BATCH, latest=latest))
     click.echo(f"deleted {responses} expired responses and {events} expired events")
 
 

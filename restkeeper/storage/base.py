@@ -8,34 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, Any, Concatenate, ParamSpec, TypeVar
+from typing import IO, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
 from restkeeper.clock import YIELD_SECONDS, Clock
-from restkeeper.storage.deliveries import find_subscriptions, newest_id, read_log
 from restkeeper.storage.errors import RecordChanged, RevisionDiffers, StoreContended, StoreDeadlocked
 from restkeeper.storage.groups import groups_of
-from restkeeper.storage.interface import (
-    ALL,
-    Collection,
-    EventFilter,
-    Events,
-    Found,
-    Group,
-    Key,
-    LogEntry,
-    Page,
-    Query,
-    Record,
-    Related,
-    StoredState,
-    Subscription,
-)
+from restkeeper.storage.interface import ALL, Collection, Found, Group, Key, Page, Query, Record, Related
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.planning import count_items, find_ids
 from restkeeper.storage.plans import is_search, is_sorted
-from restkeeper.storage.records import look_up, require_epoch, state_of, stored_states
+from restkeeper.storage.records import StoredState, look_up, require_epoch, state_of, stored_states
 from restkeeper.storage.related import find_related
 from restkeeper.storage.sql import Database
 from restkeeper.storage.transactions import LockPlan, Transaction, read_item
@@ -64,6 +48,7 @@ class Store(ABC):
     that this one cannot work with. Each that reads sees one moment.
     """
 
+    feed: ClassVar[str]  # of the backend: see `feed.feed_of`
     _clock: Clock
     _opening: OpenGate
     _opened: Any = None  # what the process has open of it
@@ -92,12 +77,12 @@ class Store(ABC):
     def _open(self, alone: bool, indexed: bool) -> Any: ...
 
     @abstractmethod
-    def _read(self, read: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
-        """The result of `read` with a database that no other caller uses meanwhile."""
+    def read_with(self, read: Callable[Concatenate[Any, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Return the result of `read` with a database that no other caller uses meanwhile."""
 
     @abstractmethod
     def _search(self, find: Callable[[Any], T], collection: Collection, query: Query, *, reads_all: bool = True) -> T:
-        """As `_read`, for what can read many items of a query, or unless it `reads_all` of them one page."""
+        """As `read_with`, for what can read many items of a query, or unless it `reads_all` of them one page."""
 
     @abstractmethod
     def _spooled(self, collection: str) -> IO[bytes]:
@@ -105,18 +90,18 @@ class Store(ABC):
 
     @property
     def epoch(self) -> str:
-        return self._read(require_epoch)
+        return self.read_with(require_epoch)
 
     def read(self, collection: str, id: str) -> Record:
         """Return a record. Raises RecordNotFound."""
-        return self._read(read_item, collection, id)
+        return self.read_with(read_item, collection, id)
 
     def look_up(self, keys: Sequence[Key]) -> list[Found]:
         """Return what has these keys, and None for each that does not exist, at one moment.
 
         A database with a server is asked once.
         """
-        return self._read(look_up, keys)
+        return self.read_with(look_up, keys)
 
     def count(self, collection: str, query: Query = ALL, *, most: int | None = None) -> int:
         """Count the records of a query, at most so many.
@@ -124,13 +109,13 @@ class Store(ABC):
         The cost depends on the number of those that are counted, but not for a query that selects all.
         """
         if not query.narrows:  # the order does not matter
-            return self._read(state_of, self._collections[collection])[1]
+            return self.read_with(state_of, self._collections[collection])[1]
         declared = self._collections[collection]
         return self._search(partial(count_items, collection=declared, query=query, most=most), declared, query)
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         """Return the ids of at most so many records of a query."""
-        return self._read(find_ids, self._collections[collection], query, limit)
+        return self.read_with(find_ids, self._collections[collection], query, limit)
 
     def groups(self, collection: str, query: Query, most: int) -> list[Group]:
         """Return the groups of the query's records, at most so many, those with the most records first."""
@@ -153,7 +138,7 @@ class Store(ABC):
         This holds also for copies of a file, and after a restore into one that is in use; in PostgreSQL it needs
         `restkeeper restore`.
         """
-        return self._read(state_of, self._collections[collection])[0]
+        return self.read_with(state_of, self._collections[collection])[0]
 
     def scan(self, collection: str) -> Iterator[Record]:
         """Yield every record in order of id. A slow reader blocks no other caller."""
@@ -161,10 +146,6 @@ class Store(ABC):
             for line in file:
                 id, version, updated_at, fingerprint, body, owner, removed = orjson.loads(line)
                 yield Record(id, version, updated_at, fingerprint, body.encode(), owner, removed and removed.encode())
-
-    def deliveries(self, webhook: str, before: int | None, limit: int, state: str | None = None) -> list[LogEntry]:
-        """Return the log of a webhook, the newest first, from before the delivery with that id."""
-        return self._read(read_log, webhook, before, limit, state)
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         """Return the page of a query.
@@ -178,25 +159,6 @@ class Store(ABC):
             return database.page(declared, query, max_bytes)
 
         return self._search(find, declared, query, reads_all=is_sorted(declared, query))
-
-    def last_event(self) -> str:
-        """Return the id of the newest event; without events, the id before the first. It is cheap."""
-        return self._read(newest_id)
-
-    @abstractmethod
-    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        """Return at most `limit` events after the one with the id `after`; if it is empty, from the oldest on.
-
-        It examines at most MOST_EXAMINED events, and ends with the one that brings their data over PAGE_BYTES. Raises
-        EventsExpired if this store does not have that event, or the one after it (any more).
-        """
-
-    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        """Return the subscriptions that have work; of webhooks that are not `active`, manual deliveries only.
-
-        A pause that an endpoint requested ends after LONGEST_PAUSE at most.
-        """
-        return self._read(find_subscriptions, active, now)
 
     def write(
         self,
@@ -253,7 +215,7 @@ class Store(ABC):
 
     def stored(self) -> dict[str, StoredState]:
         """Return the state of each collection."""
-        return self._read(stored_states)
+        return self.read_with(stored_states)
 
     def differing(self) -> list[RevisionDiffers]:
         """Return why some collections of this program can not be read now."""
@@ -281,6 +243,9 @@ class Store(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raises StoreUnavailable if the store cannot be used, or this program cannot work with its migrations."""
+
+    def require_file(self) -> None:  # noqa: B027 - not every store is a file
+        """Raises StoreUnavailable if the store is a file that is missing or was replaced, which no read notices."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,44 +1,26 @@
-"""The feed of events, their deliveries to webhooks, and the log of these, in both stores.
+"""The deliveries of events to webhooks, and their log, in both stores. Only features load this module.
 
-Readers of the feed continue after the last event that they have seen. Several workers deliver at the same time. In
-PostgreSQL, who queues, settles or sweeps locks the row of the subscription, and so sees what the others did; SQLite has
-one writer at a time. A transaction locks these rows in the order of the webhooks, and before it leases; queuing and
-leasing never wait for a lock. So no two workers wait for each other. An event has its position before a delivery of it
-is queued.
+Events are queued for each webhook that subscribes to them, and each delivery is leased to one worker at a time. Several
+workers deliver at the same time. In PostgreSQL, who queues, settles or sweeps locks the row of the subscription, and so
+sees what the others did; SQLite has one writer at a time. A transaction locks these rows in the order of the webhooks,
+and before it leases; queuing and leasing never wait for a lock. So no two workers wait for each other. An event has its
+position before a delivery of it is queued.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
-from restkeeper.storage.errors import EpochMissing, EventsExpired, RecordNotFound
-from restkeeper.storage.interface import (
-    LONGEST_DELAY,
-    LONGEST_LEASE,
-    LONGEST_PAUSE,
-    Attempt,
-    Delivery,
-    Event,
-    EventFilter,
-    Events,
-    LogEntry,
-    Secret,
-    StoredEvent,
-    Subscription,
-    id_of,
-    parse_id,
-)
-from restkeeper.storage.sql import Database, Row
+from restkeeper.storage.base import Store
+from restkeeper.storage.errors import RecordNotFound
+from restkeeper.storage.feed import EventFilter, StoredEvent, feed_of, id_of, last_event, parse_id, stored_event
+from restkeeper.storage.transactions import Event, Transaction
 
-_SELECT_NEWEST = """\
-SELECT
-    {is_unnumbered},
-    {epoch},
-    {newest},
-    (SELECT origin FROM events WHERE position = {newest})
-FROM {store}"""
+# The longest times from now, in seconds, in any configuration. A later time was written by a wrong clock.
+LONGEST_LEASE = 3600.0  # an attempt takes at most a minute
+LONGEST_PAUSE = 86_400.0  # that an endpoint can request (Retry-After)
+LONGEST_DELAY = 10 * 86_400.0  # to the next attempt: a week, and a random fifth of it
 
 _LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update}"
 _TRY_LOCK = "SELECT 1 FROM subscriptions WHERE webhook = :webhook {for_update_of_free}"
@@ -78,8 +60,10 @@ _QUEUE_MANUALLY = """\
 INSERT INTO deliveries (webhook, event, due)
 SELECT :webhook, position, 0
 FROM events
-WHERE position = :position AND origin = :origin {for_key_share}
+WHERE {{which}} {for_key_share}
 RETURNING id"""
+_QUEUE_STORED = _QUEUE_MANUALLY.replace("{{which}}", "position = :position AND origin = :origin")
+_QUEUE_NEW = _QUEUE_MANUALLY.replace("{{which}}", "{is_new}")
 
 _LEASE = """\
 WITH free AS (
@@ -141,41 +125,6 @@ _END_PAUSE = "UPDATE subscriptions SET paused_until = 0 WHERE webhook = :webhook
 
 _RESUME = "UPDATE deliveries SET due = :now WHERE webhook = :webhook AND due > :now AND NOT leased"
 
-# The oldest events up to the first that is not expired, so that the rest has no gaps.
-_EXPIRED = """\
-WITH oldest AS (SELECT position, at FROM events WHERE position IS NOT NULL ORDER BY position LIMIT :limit)
-SELECT max(position) FROM oldest
-WHERE position < (SELECT max(position) FROM events) AND position < coalesce(
-    (SELECT min(position) FROM oldest WHERE at >= :before AND at <= :latest),
-    9223372036854775807
-)"""
-
-# The subscriptions whose deliveries a sweep changes, and those that could queue a swept event.
-_LOCK_SWEPT = """\
-SELECT 1 FROM subscriptions
-WHERE position < :last OR webhook IN (SELECT webhook FROM deliveries WHERE event <= :last AND state = 'pending')
-ORDER BY webhook {for_update}"""
-
-# The next delivery of each item that waits for one that will be deleted.
-_RELEASE_SWEPT = """\
-UPDATE deliveries SET due = 0
-WHERE due IS NULL AND id IN (
-    SELECT (
-        SELECT min(later.id) FROM deliveries AS later
-        WHERE later.webhook = swept.webhook AND later.item = swept.item AND later.state = 'pending'
-            AND later.event > :last
-    )
-    FROM (
-        SELECT DISTINCT webhook, item FROM deliveries {by_event}
-        WHERE event <= :last AND state = 'pending' AND item IS NOT NULL
-    ) AS swept
-)"""
-
-_SWEEP = """\
-DELETE FROM events
-WHERE position IN (SELECT position FROM events WHERE position <= :last ORDER BY position {for_update})
-RETURNING 1"""
-
 _SUBSCRIPTIONS = f"""\
 WITH known AS (
     SELECT
@@ -229,80 +178,89 @@ _OF_STATE = {None: "", "delivered": " AND state = :state", "pending": _UNDELIVER
 _LONGEST = {"longest_lease": LONGEST_LEASE, "longest_pause": LONGEST_PAUSE, "longest_delay": LONGEST_DELAY}
 
 
-def newest_id(database: Database, number: Callable[[Any], None] | None = None) -> str:
-    """See `base.Store.last_event`. `number` gives committed events that have no position theirs."""
-    ((is_unnumbered, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
-    if is_unnumbered and number:
-        number(database)
-        ((_, epoch, newest, origin),) = database.rows(_SELECT_NEWEST, {})
-    if not epoch:
-        raise EpochMissing
-    return id_of(newest, origin or epoch)
+class Secret(NamedTuple):
+    """A secret for signatures. It is valid until a time in seconds since 1970, or without limit."""
+
+    value: str
+    until: float | None = None
 
 
-def events_of(
-    bounds: Sequence[Any], after: str, rows: Sequence[Row], end: int | None = None, end_origin: str | None = None
-) -> Events:
-    """See `base.Store.events`. The `rows` are those of a `stored_event`, of a search that ended with the last of them.
+class Subscription(NamedTuple):
+    """A webhook that has work: events to queue (it is `behind`), or deliveries that are `due`.
 
-    Or it ended with the position `end`, of the event with that origin. `bounds` are the oldest and newest position of
-    the feed at that moment, the epoch of the store, and the origin of the event to start after.
+    If it is not `open`, because it or its endpoint is paused, only manual deliveries are sent.
     """
-    position, origin = parse_id(after)
-    oldest, newest, epoch, start_origin = bounds
-    if not epoch:
-        raise EpochMissing
-    swept = position == oldest - 1 and (origin == epoch or not position)  # or it is 0
-    if after and not swept and (not oldest <= position <= newest or start_origin != origin):
-        raise EventsExpired(
-            "the events after this cursor are deleted, or it is of another service", resume=id_of(oldest - 1, epoch)
-        )
-    if end is None:
-        end, end_origin, *_ = rows[-1]
-    return Events([stored_event(*row) for row in rows], id_of(end, end_origin or epoch), end < newest)
+
+    webhook: str
+    secrets: tuple[Secret, ...]
+    behind: bool
+    due: bool
+    open: bool
 
 
-def parameters_of(database: Database, filter: EventFilter) -> dict[str, Any]:
-    """The parameters of the part `wanted` of a dialect."""
-    lists = {"collections": [*filter.collections], "own": [*filter.owned_collections], "owners": [*filter.owners]}
-    return {**lists, "types": [database.pattern(pattern) for pattern in filter.types], "item": filter.item}
+class Delivery(NamedTuple):
+    """A leased delivery. A `manual` one, which a user requested, is attempted once and outside of the order."""
+
+    id: int
+    lease: int
+    webhook: str
+    manual: bool
+    attempts: int  # before this one
+    event: StoredEvent
 
 
-def stored_event(position: int, origin: str, *rest: Any) -> StoredEvent:
-    """The event of a row: its position, its origin, and the rest of a StoredEvent."""
-    return StoredEvent(id_of(position, origin), *rest)
+class Attempt(NamedTuple):
+    """The result of an attempt. It ended at the time `at` and took `seconds`; without a response `status` is None.
+
+    After a failure, `next` is the time of the next attempt, or None if it was the last one. Until the time `hold`
+    nothing else is sent to the endpoint. All times are in seconds since 1970.
+    """
+
+    delivery: Delivery
+    at: float
+    succeeded: bool
+    status: int | None
+    seconds: float
+    excerpt: str
+    next: float | None = None
+    hold: float = 0.0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it failed and is not repeated."""
+        return not self.succeeded and self.next is None
 
 
-class Deliveries(ABC):
-    """The part of a `base.Transaction` with events and deliveries."""
+class LogEntry(NamedTuple):
+    """An entry of the delivery log. `state` is pending, delivered or failed. The last fields are of the last attempt.
 
-    _database: Database
+    `due` is the time of the next attempt. It is None while the delivery is leased or waits for another one of the same
+    item, and at the end.
+    """
 
-    @abstractmethod
-    def _record_now(self, event: Event) -> tuple[int, str]:
-        """Record an event after all others, and return its position and its origin."""
+    id: int
+    event: str
+    type: str
+    state: str
+    attempts: int
+    due: float | None
+    attempted: float | None
+    status: int | None
+    seconds: float | None
+    excerpt: str | None
 
-    @abstractmethod
-    def _number_all(self) -> None:
-        """Give all committed events their positions."""
 
-    def sweep_events(self, before: str, limit: int, *, latest: str = "9999") -> int:
-        """Delete at most `limit` events from before a time, with their deliveries; return how many.
+class Deliveries:
+    """What a transaction can do with subscriptions and deliveries."""
 
-        The oldest are deleted, up to the first that is not expired; the newest event is always left. An event from
-        after the time `latest` counts as expired: a clock was wrong.
-        """
-        expired = {"before": before, "latest": latest, "limit": limit}
-        ((last,),) = self._database.rows(_EXPIRED, expired)
-        if last is None:
-            return 0
-        self._database.change(_LOCK_SWEPT, {"last": last})
-        self._database.change(_RELEASE_SWEPT, {"last": last})
-        return len(self._database.rows(_SWEEP, {"last": last}))
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self._database = transaction.database
+        self._feed = feed_of(transaction, transaction.database)
 
     def subscribe(self, webhook: str, secrets: Sequence[Secret]) -> None:
         """Subscribe a webhook to all events from now on."""
-        self._number_all()  # what is committed before is not sent
+        self._feed.number_inside()  # what is committed before is not sent
         self._database.change(_SUBSCRIBE, {"webhook": webhook, "secrets": _dump_secrets(secrets)})
 
     def set_secrets(self, webhook: str, secrets: Sequence[Secret]) -> None:
@@ -341,7 +299,7 @@ class Deliveries(ABC):
         start = max(position, oldest - 1)  # skips the events that were swept meanwhile
         end = min(start + limit, newest)
         stretch = {"webhook": webhook, "after": start, "until": end}
-        self._database.change(_QUEUE, {**stretch, "now": now, **parameters_of(self._database, filter)})
+        self._database.change(_QUEUE, {**stretch, "now": now, **self._feed.parameters(filter)})
         self._database.change(_ADVANCE, {"webhook": webhook, "until": end})
         return int(end - start)
 
@@ -387,9 +345,15 @@ class Deliveries(ABC):
 
         It is a stored one by its id, or a new one, which is recorded. Raises RecordNotFound.
         """
-        position, origin = self._record_now(event) if isinstance(event, Event) else parse_id(event)
-        queued = {"webhook": webhook, "position": position, "origin": origin}
-        for (id,) in self._database.rows(_QUEUE_MANUALLY, queued):
+        values: dict[str, str | int] = {"webhook": webhook}
+        if isinstance(event, Event):
+            self._transaction.add_event(event)
+            self._feed.number_inside()
+            statement = _QUEUE_NEW
+        else:
+            values["position"], values["origin"] = parse_id(event)
+            statement = _QUEUE_STORED
+        for (id,) in self._database.rows(statement, values):
             return int(id)
         raise RecordNotFound("there is no such event (any more)")
 
@@ -399,22 +363,27 @@ class Deliveries(ABC):
             return _log_entry(*row)
         raise RecordNotFound("there is no such delivery")
 
-    @abstractmethod
-    def add_event(self, event: Event) -> None:
-        """Store an event after all others."""
 
+def find_subscriptions(store: Store, active: Sequence[str], now: float) -> list[Subscription]:
+    """Return the subscriptions that have work; of webhooks that are not `active`, manual deliveries only.
 
-def find_subscriptions(database: Database, active: Sequence[str], now: float) -> list[Subscription]:
-    """See `base.Store.subscriptions`."""
-    rows = database.rows(_SUBSCRIPTIONS, {"active": list(active), "now": now, **_LONGEST})
+    A pause that an endpoint requested ends after LONGEST_PAUSE at most. Raises StoreUnavailable also if the store's
+    file was replaced.
+    """
+    store.require_file()
+    last_event(store)  # events without a position are not delivered
+    values = {"active": list(active), "now": now, **_LONGEST}
+    rows = store.read_with(lambda database: database.rows(_SUBSCRIPTIONS, values))
     return [Subscription(webhook, _load_secrets(secrets), *map(bool, rest)) for webhook, secrets, *rest in rows]
 
 
-def read_log(database: Database, webhook: str, before: int | None, limit: int, state: str | None) -> list[LogEntry]:
-    """See `base.Store.deliveries`."""
+def read_deliveries(
+    store: Store, webhook: str, before: int | None, limit: int, state: str | None = None
+) -> list[LogEntry]:
+    """Return the log of a webhook, the newest first, from before the delivery with that id."""
     statement = f"{_LOG}{' AND id < :before' if before else ''}{_OF_STATE[state]} ORDER BY id DESC LIMIT :limit"
-    rows = database.rows(statement, {"webhook": webhook, "before": before, "state": state, "limit": limit})
-    return [_log_entry(*row) for row in rows]
+    values = {"webhook": webhook, "before": before, "state": state, "limit": limit}
+    return [_log_entry(*row) for row in store.read_with(lambda database: database.rows(statement, values))]
 
 
 def _log_entry(id: int, position: int, origin: str, *rest: Any) -> LogEntry:

@@ -1,6 +1,6 @@
 """The exceptions of a store. `detail` is a sentence for the client; a `__cause__` is for the log only."""
 
-from restkeeper.storage.interface import GONE
+GONE = 2**31 - 1  # the revision of a collection that has another name now, or whose items are being deleted
 
 
 class StoreError(Exception):

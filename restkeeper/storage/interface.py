@@ -1,13 +1,7 @@
-"""What stores and their callers exchange: records, the declarations of collections, queries and pages, and events.
+"""What stores and their callers exchange: records, the declarations of collections, queries and pages."""
 
-An event is recorded in the transaction of its change. All events have one order, that of the commits. Events are queued
-for each webhook that subscribes to them, and each delivery is leased to one worker at a time.
-"""
-
-import dataclasses
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum, StrEnum
 from functools import cached_property
@@ -16,23 +10,9 @@ from typing import Any, NamedTuple
 Scalar = str | int | Decimal | bool | None
 ANY = "*"  # the name of the field that stands for all that no other one is
 FREE_NAME = r"[\w$@ :/-]+"  # a regular expression: a name of a field of kind JSON, or on its path
-DATES = ("0001-01-02", "9999-12-31")  # between which a time has a date in each time zone
-DATE = "[0-9][0-9][0-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"  # a regular expression
-TIME = DATE + "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 POSITION = "_position"  # the field of the order in which items were stored; names of others begin with a letter
-SORTED = 300  # characters of a text of kind JSON
 MOST_INDEXED = 4  # fields of an index
 DATE_PARTS = {"year": 4, "month": 7, "day": 10}  # the first characters of a date, or a time, that are this part of it
-GONE = 2**31 - 1  # the revision of a collection that has another name now, or whose items are being deleted
-EVENT_ID = r"evt_[0-9a-f]{8}_(0|[1-9a-f][0-9a-f]{0,14})"  # a regular expression: the store's epoch, and the position
-MOST_EXAMINED = 2000  # events that one search reads, in some milliseconds
-CREATED, UPDATED, DELETED = ".created", ".updated", ".deleted"  # the ends of types of events
-PAGE_BYTES = 1024 * 1024  # of events in one page, without the last one
-
-# The longest times from now, in seconds, in any configuration. A later time was written by a wrong clock.
-LONGEST_LEASE = 3600.0  # an attempt takes at most a minute
-LONGEST_PAUSE = 86_400.0  # that an endpoint can request (Retry-After)
-LONGEST_DELAY = 10 * 86_400.0  # to the next attempt: a week, and a random fifth of it
 
 Position = tuple[str | int | float | None, ...]  # JSON that clients receive and send back; integers have 64 bits
 
@@ -90,7 +70,7 @@ class Field:
     sortable: bool = True
     choices: tuple[Scalar, ...] = ()
     listed: bool = False  # the field has a list of such values, and is not of kind LIST
-    read: Callable[[Any], Any] | None = dataclasses.field(default=None, compare=False)
+    read: Callable[[Any], Any] | None = field(default=None, compare=False)
     expected: str = ""
     is_ordered: bool = True
     in_body: bool = False  # also if the records have an attribute of this name
@@ -193,7 +173,7 @@ def field_in(fields: Mapping[str, Field], name: str) -> Field | None:
     names = name.removesuffix(".*").split(".")
     paths = (f"{'.'.join(names[:end])}.*" for end in range(1, len(names)))
     free = next((fields[path] for path in paths if path in fields), fields.get(ANY))
-    return dataclasses.replace(free, name=name) if free else None
+    return replace(free, name=name) if free else None
 
 
 class Op(StrEnum):
@@ -413,172 +393,8 @@ class StoredResponse(NamedTuple):
     body: bytes
 
 
-class StoredState(NamedTuple):
-    """What a store knows of a collection: the revision of its items, their number, and when they were converted last.
-
-    On PostgreSQL it is the former one, negated, while they are converted. The time is RFC 3339; empty if they were not.
-    """
-
-    revision: int
-    items: int
-    converted_at: str
-
-
 LAST_IDS = Collection("_ids", {})  # of the collections with integers: the version is the greatest id
 
 # Of an item, its collection and id; of the response to a request, the id; of a change token, the collection.
 Key = tuple[str, str] | bytes | str
 Found = Record | StoredResponse | str | None
-
-
-def is_event_id(text: str) -> bool:
-    """Whether a text has the form of an event's id."""
-    return re.fullmatch(EVENT_ID, text) is not None
-
-
-def id_of(position: int, origin: str) -> str:
-    """The id of the event at a position; its origin is the epoch of the store that wrote it."""
-    return f"evt_{origin}_{position:x}"
-
-
-def parse_id(id: str) -> tuple[int, str]:
-    """The position and origin in an event's id; those of no event for any other text."""
-    if not is_event_id(id):
-        return -1, ""
-    _, origin, position = id.split("_")
-    return int(position, 16), origin
-
-
-class Event(NamedTuple):
-    """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC.
-
-    `fingerprint` is of the schema of `data`, and `removed` as in a `Record`; both are empty for data without a schema.
-    """
-
-    type: str  # such as product.created
-    collection: str
-    item: str  # its id
-    at: str
-    data: bytes
-    owner: str | None = None  # of the item
-    fingerprint: str = ""
-    removed: bytes | None = None
-    former: str | None = None  # the owner before, if the change has given it to another one: empty if nobody was it
-
-
-class StoredEvent(NamedTuple):
-    """An event as it is stored, see `Event`. Its `id` is unique among all stores; its `type` can be for a reader."""
-
-    id: str
-    type: str
-    at: str
-    data: bytes
-    collection: str = ""
-    fingerprint: str = ""
-    removed: bytes | None = None
-    owner: str | None = None
-    former: str | None = None
-
-    @property
-    def is_for_former_owner(self) -> bool:
-        """Whether it is for the former owner of an item that was given to another one: the `data` is not."""
-        return self.former is not None and self.type.endswith(DELETED)
-
-
-@dataclass(frozen=True, slots=True)
-class EventFilter:
-    """A filter of events: all events of `collections`, and of `owned_collections` those of the `owners`' items.
-
-    An event that has given an item to another owner is found for both, and its type ends in `CREATED` for who has the
-    item only since, and in `DELETED` for who has it no more. In `types`, `*` stands for any text. With `item`, only
-    those of items with this id.
-    """
-
-    collections: tuple[str, ...]
-    types: tuple[str, ...] = ("*",)
-    owned_collections: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()
-    item: str | None = None
-
-
-class Events(NamedTuple):
-    """A page of events in order. `last` is the id of the last event that was examined, whether it matches or not.
-
-    `more` is true if there are events after it.
-    """
-
-    events: list[StoredEvent]
-    last: str
-    more: bool
-
-
-class Secret(NamedTuple):
-    """A secret for signatures. It is valid until a time in seconds since 1970, or without limit."""
-
-    value: str
-    until: float | None = None
-
-
-class Subscription(NamedTuple):
-    """A webhook that has work: events to queue (it is `behind`), or deliveries that are `due`.
-
-    If it is not `open`, because it or its endpoint is paused, only manual deliveries are sent.
-    """
-
-    webhook: str
-    secrets: tuple[Secret, ...]
-    behind: bool
-    due: bool
-    open: bool
-
-
-class Delivery(NamedTuple):
-    """A leased delivery. A `manual` one, which a user requested, is attempted once and outside of the order."""
-
-    id: int
-    lease: int
-    webhook: str
-    manual: bool
-    attempts: int  # before this one
-    event: StoredEvent
-
-
-class Attempt(NamedTuple):
-    """The result of an attempt. It ended at the time `at` and took `seconds`; without a response `status` is None.
-
-    After a failure, `next` is the time of the next attempt, or None if it was the last one. Until the time `hold`
-    nothing else is sent to the endpoint. All times are in seconds since 1970.
-    """
-
-    delivery: Delivery
-    at: float
-    succeeded: bool
-    status: int | None
-    seconds: float
-    excerpt: str
-    next: float | None = None
-    hold: float = 0.0
-
-    @property
-    def is_final(self) -> bool:
-        """Whether it failed and is not repeated."""
-        return not self.succeeded and self.next is None
-
-
-class LogEntry(NamedTuple):
-    """An entry of the delivery log. `state` is pending, delivered or failed. The last fields are of the last attempt.
-
-    `due` is the time of the next attempt. It is None while the delivery is leased or waits for another one of the same
-    item, and at the end.
-    """
-
-    id: int
-    event: str
-    type: str
-    state: str
-    attempts: int
-    due: float | None
-    attempted: float | None
-    status: int | None
-    seconds: float | None
-    excerpt: str | None

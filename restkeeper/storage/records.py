@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from restkeeper.storage.errors import EpochMissing, StoreUnavailable
-from restkeeper.storage.interface import GONE, Collection, Found, Key, Record, StoredResponse, StoredSchema, StoredState
+from restkeeper.storage.errors import GONE, EpochMissing, StoreUnavailable
+from restkeeper.storage.interface import Collection, Found, Key, Record, StoredResponse, StoredSchema
 from restkeeper.storage.sql import Database, change_token, require_revision
 
 _STATE = """\
@@ -77,6 +77,17 @@ SELECT
 FROM (
     SELECT coalesce(sum(items), 0) AS items, max(abs(revision)) AS revision FROM counters WHERE collection = :collection
 ) AS present"""
+
+
+class StoredState(NamedTuple):
+    """What a store knows of a collection: the revision of its items, their number, and when they were converted last.
+
+    On PostgreSQL it is the former one, negated, while they are converted. The time is RFC 3339; empty if they were not.
+    """
+
+    revision: int
+    items: int
+    converted_at: str
 
 
 def read_schemas(database: Database, collection: str) -> list[StoredSchema]:

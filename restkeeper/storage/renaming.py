@@ -3,7 +3,8 @@
 The former name keeps a row of counters: programs that serve it read there that it is GONE.
 """
 
-from restkeeper.storage.interface import GONE, LAST_IDS
+from restkeeper.storage.errors import GONE
+from restkeeper.storage.interface import LAST_IDS
 from restkeeper.storage.sql import MIGRATIONS, Database, require_usable
 
 _LAST_IDS = f"collection = '{LAST_IDS.name}' AND id IN (:old, :new)"
@@ -90,11 +91,11 @@ def rename(database: Database, old: str, new: str, singular: str, *, is_singleto
 class Renaming:
     """The part of a `base.Transaction` with the names of collections."""
 
-    _database: Database
+    database: Database
 
     def mark_gone(self, collection: str, now: str) -> None:
         """Let programs that serve a collection read and write nothing of it."""
-        self._database.change(_MARK_GONE, {"collection": collection, "now": now, "gone": GONE})
+        self.database.change(_MARK_GONE, {"collection": collection, "now": now, "gone": GONE})
 
     def forget(self, collection: str, limit: int) -> int:
         """Delete at most `limit` items or events of a collection that is GONE; return how many.
@@ -102,14 +103,14 @@ class Renaming:
         An event leaves its position, so that cursors stay valid. With the last one all else is deleted.
         """
         values = {"collection": collection, "limit": limit}
-        if deleted := len(self._database.rows(_FORGET_ITEMS, values)):
-            self._database.change(_UNCOUNT, {"collection": collection, "deleted": deleted})
+        if deleted := len(self.database.rows(_FORGET_ITEMS, values)):
+            self.database.change(_UNCOUNT, {"collection": collection, "deleted": deleted})
             return deleted
-        if positions := [position for (position,) in self._database.rows(_SOME_EVENTS, values)]:
+        if positions := [position for (position,) in self.database.rows(_SOME_EVENTS, values)]:
             within = {"collection": collection, "first": positions[0], "last": positions[-1]}
             for statement in _FORGET_EVENTS:
-                self._database.change(statement, within)
+                self.database.change(statement, within)
             return len(positions)
         for statement in _FORGET_REST:
-            self._database.change(statement, values)
+            self.database.change(statement, values)
         return 0

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import orjson
 
 from restkeeper.storage.errors import EpochMissing, RevisionDiffers, StoreUnavailable
-from restkeeper.storage.interface import CREATED, DELETED, FREE_NAME, UPDATED, Collection, Page, Query
+from restkeeper.storage.interface import FREE_NAME, Collection, Page, Query
 
 Row = tuple[Any, ...]
 
@@ -24,6 +24,12 @@ MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 
 LAYOUT = "layout_3"  # a column whose name changes with the tables of the first migration, which stay from 1.0 on
 _EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # columns of items in every layout
+
+DATES = ("0001-01-02", "9999-12-31")  # between which a time has a date in each time zone
+DATE = "[0-9][0-9][0-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"  # a regular expression
+TIME = DATE + "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+SORTED = 300  # characters of a text of kind JSON
+CREATED, UPDATED, DELETED = ".created", ".updated", ".deleted"  # the ends of types of events
 
 _NAME, _FREE_NAME = re.compile(r"\w+", re.ASCII), re.compile(FREE_NAME)
 
@@ -111,9 +117,6 @@ class Database(Protocol):
 
     def commit(self) -> None:
         """End the transaction; all its changes are stored."""
-
-    def pattern(self, type: str) -> str:
-        """A type of events, in which `*` stands for any text, as the database compares it."""
 
 
 def literal(name: str) -> str:

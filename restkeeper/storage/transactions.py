@@ -1,16 +1,15 @@
 """A transaction in a store: what callers can do inside `base.Store.write`, and what is the same in all databases."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from math import inf
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from restkeeper.clock import WRITE_TURN_SECONDS
-from restkeeper.storage.deliveries import Deliveries
-from restkeeper.storage.errors import RecordNotFound, ReferenceMissing, RevisionDiffers
+from restkeeper.storage.errors import GONE, RecordNotFound, ReferenceMissing, RevisionDiffers
 from restkeeper.storage.groups import groups_of
-from restkeeper.storage.interface import ALL, GONE, Collection, Event, Group, Index, Page, Query, Record, StoredResponse
+from restkeeper.storage.interface import ALL, Collection, Group, Index, Page, Query, Record, StoredResponse
 from restkeeper.storage.planning import count_items, find_ids
 from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import state_of, stored_states
@@ -61,6 +60,30 @@ RETURNING revision"""
 _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 
 
+# In PostgreSQL an event has no position and no origin yet: see `feed`.
+_ADD_EVENT = """\
+INSERT INTO events
+    (origin, type, collection, item, at, data, owner, fingerprint, removed, former)
+VALUES ({origin}, :type, :collection, :item, :at, :data, :owner, :fingerprint, :removed, :former)"""
+
+
+class Event(NamedTuple):
+    """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC.
+
+    `fingerprint` is of the schema of `data`, and `removed` as in a `Record`; both are empty for data without a schema.
+    """
+
+    type: str  # such as product.created
+    collection: str
+    item: str  # its id
+    at: str
+    data: bytes
+    owner: str | None = None  # of the item
+    fingerprint: str = ""
+    removed: bytes | None = None
+    former: str | None = None  # the owner before, if the change has given it to another one: empty if nobody was it
+
+
 class LockPlan(dict[str, bool]):
     """What an attempt of a write remembers for the next one: the collections that this locks first, in one order.
 
@@ -70,7 +93,7 @@ class LockPlan(dict[str, bool]):
     """
 
 
-class Transaction(Deliveries, Renaming):
+class Transaction(Renaming, ABC):
     """The operations inside `Store.write`: all are committed, or none. Changes of items raise RevisionDiffers.
 
     An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
@@ -80,6 +103,8 @@ class Transaction(Deliveries, Renaming):
 
     turn_seconds: float = WRITE_TURN_SECONDS  # for which it computes before other requests have their turn
     search_seconds = 0.0  # for which the last search with a limit has worked
+    feed: ClassVar[str]  # of the backend: see `feed.feed_of`
+    database: Database
     _collections: Mapping[str, Collection]
 
     @abstractmethod
@@ -93,7 +118,7 @@ class Transaction(Deliveries, Renaming):
 
     def find(self, collection: str, query: Query, limit: int) -> list[str]:
         """Return the ids of at most so many records of a query, of this transaction and of all that are committed."""
-        return find_ids(self._database, self._collections[collection], query, limit)
+        return find_ids(self.database, self._collections[collection], query, limit)
 
     def page(
         self, collection: str, query: Query, max_bytes: int | None = None, *, seconds: float | None = None
@@ -103,18 +128,18 @@ class Transaction(Deliveries, Renaming):
         Raises SearchTooLong if it takes more than so many seconds.
         """
         with self._limit(seconds):
-            page = self._database.page(self._collections[collection], query, max_bytes, bounded=True)
+            page = self.database.page(self._collections[collection], query, max_bytes, bounded=True)
         return page._replace(change_token="", total=None)
 
     def count(self, collection: str, query: Query = ALL, *, most: int, seconds: float | None = None) -> int:
         """As `Store.count`, with the changes of this transaction. Raises SearchTooLong as `page`."""
         with self._limit(seconds):
-            return count_items(self._database, self._collections[collection], query, most)
+            return count_items(self.database, self._collections[collection], query, most)
 
     def groups(self, collection: str, query: Query, most: int, *, seconds: float | None = None) -> list[Group]:
         """As `Store.groups`, with the changes of this transaction. Raises SearchTooLong as `page`."""
         with self._limit(seconds):
-            return groups_of(self._database, self._collections[collection], query, most)
+            return groups_of(self.database, self._collections[collection], query, most)
 
     def is_indexed(self, collection: str, query: Query) -> bool:
         """Whether an index has the items that one of the filters selects, or without filters their order."""
@@ -122,7 +147,7 @@ class Transaction(Deliveries, Renaming):
 
     def explain(self, collection: str, query: Query) -> str:
         """Return how the database finds the items of a query, in its own words."""
-        return "; ".join(self._database.explain(self._collections[collection], query))
+        return "; ".join(self.database.explain(self._collections[collection], query))
 
     def wanted_indexes(self, collection: str, query: Query) -> list[Index]:
         """Return the indexes that a collection has not, each of which would serve a query."""
@@ -176,7 +201,7 @@ class Transaction(Deliveries, Renaming):
 
         Raises RecordNotFound, after which the transaction continues. With one writer at a time nothing is locked.
         """
-        return read_item(self._database, collection, id)
+        return read_item(self.database, collection, id)
 
     def read_all(self, collection: str, ids: Sequence[str], *, to_delete: bool = False) -> list[Record]:
         """Return those of at most 1,000 records that exist, in the order of their ids, each locked as by `read`.
@@ -186,7 +211,7 @@ class Transaction(Deliveries, Renaming):
         records = []
         for id in sorted(ids):
             with suppress(RecordNotFound):
-                records.append(read_item(self._database, collection, id))
+                records.append(read_item(self.database, collection, id))
         return records
 
     @abstractmethod
@@ -207,7 +232,7 @@ class Transaction(Deliveries, Renaming):
 
         The collection is locked until this transaction ends, so a precondition on a list can compare it.
         """
-        return state_of(self._database, self._collections[collection])[0]
+        return state_of(self.database, self._collections[collection])[0]
 
     def set_aside(self, collection: str) -> str:
         """Move all items of a collection that is converted to another one, and return the name of that.
@@ -215,13 +240,13 @@ class Transaction(Deliveries, Renaming):
         So none of them has a unique value that is that of another one afterwards.
         """
         aside = f"{collection}!"  # which is the name of none
-        self._database.change(_SET_ASIDE, {"collection": collection, "aside": aside})
+        self.database.change(_SET_ASIDE, {"collection": collection, "aside": aside})
         return aside
 
     def unconverted(self, source: str, after: str, limit: int) -> list[Record]:
         """Return at most so many items of a collection, or of those set aside, in order of id after one."""
         values = {"source": source, "after": after, "limit": limit}
-        return list(map(Record._make, self._database.rows(_UNCONVERTED, values)))
+        return list(map(Record._make, self.database.rows(_UNCONVERTED, values)))
 
     def store_converted(self, collection: str, source: str, record: Record) -> None:
         """Store a converted item, which was read from that source. Raises DuplicateValue."""
@@ -229,13 +254,13 @@ class Transaction(Deliveries, Renaming):
 
     def revision(self, collection: str) -> int:
         """Return the revision of a collection's items, see `StoredState`; GONE if nothing is known of it any more."""
-        state = stored_states(self._database).get(collection)
+        state = stored_states(self.database).get(collection)
         return state.revision if state else GONE
 
     def set_revision(self, collection: str, old_revision: int, revision: int, now: str) -> None:
         """Note that items are of another revision since now. Raises RevisionDiffers unless it was `old_revision`."""
         values = {"collection": collection, "old_revision": old_revision, "revision": revision, "now": now}
-        if not self._database.rows(_SET_REVISION, values):
+        if not self.database.rows(_SET_REVISION, values):
             declared = self._collections.get(collection)
             raise RevisionDiffers(collection, declared.revision if declared else old_revision)
 
@@ -255,6 +280,11 @@ class Transaction(Deliveries, Renaming):
         the number of stored responses.
         """
 
+    def add_event(self, event: Event) -> None:
+        """Record an event after all others."""
+        removed = event.removed and event.removed.decode()
+        self.database.change(_ADD_EVENT, event._asdict() | {"data": event.data.decode(), "removed": removed})
+
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
         """A context: an exception inside undoes the changes made inside, and the transaction continues.
@@ -268,11 +298,6 @@ def values_of(collection: str, record: Record) -> dict[str, Any]:
     values = record._asdict()
     removed = record.removed and record.removed.decode()
     return {**values, "collection": collection, "body": record.body.decode(), "removed": removed}
-
-
-def row_of(event: Event) -> tuple[str | None, ...]:
-    """The values of an event's columns, in the order of its fields."""
-    return tuple(value.decode() if isinstance(value, bytes) else value for value in event)
 
 
 def read_item(database: Database, collection: str, id: str, *, lock: bool = False, waits: bool = True) -> Record:

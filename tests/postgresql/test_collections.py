@@ -44,7 +44,7 @@ class Holder:
     def _hold(self, transaction: Transaction) -> None:
         for work in self._works:
             work(transaction)
-        transaction._database.flush()  # type: ignore[attr-defined]
+        transaction.database.flush()  # type: ignore[attr-defined]
         self._reached.set()
         assert self._released.wait(SECONDS)
 
@@ -91,12 +91,12 @@ def test_who_comes_first_is_served_first(store: Store, url: str) -> None:
 
     def look(transaction: Transaction) -> None:
         lock(transaction)
-        transaction._database.flush()  # type: ignore[attr-defined]
+        transaction.database.flush()  # type: ignore[attr-defined]
         order.append("look")
 
     def change(name: str, transaction: Transaction) -> None:
         transaction.insert("things", record(name))
-        transaction._database.flush()  # type: ignore[attr-defined]
+        transaction.database.flush()  # type: ignore[attr-defined]
         order.append(name)
 
     for number, work in enumerate((look, partial(change, "second"))):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from restkeeper.storage.deliveries import Attempt, Deliveries, Delivery, read_deliveries
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Attempt, Delivery
+from restkeeper.storage.feed import last_event, sweep_events
 from tests.outbox import LONG, THINGS, all_of, lease, queue, settle, subscribe
 from tests.postgresql.helpers import Held, Parallel
 
@@ -16,7 +17,7 @@ def subscribed(outbox: Held) -> None:
 def record(outbox: Held, *items: str, at: str = "2026-01-01") -> None:
     """Record events, which can be queued at once."""
     outbox.record(*items, at=at)
-    outbox.last_event()
+    last_event(outbox)
 
 
 def attempt(delivery: Delivery, ok: bool = True, excerpt: str = "said") -> Attempt:
@@ -24,27 +25,27 @@ def attempt(delivery: Delivery, ok: bool = True, excerpt: str = "said") -> Attem
 
 
 def sweep(outbox: Held) -> int:
-    return outbox.write(lambda transaction: transaction.sweep_events("2027", 5))
+    return outbox.write(lambda transaction: sweep_events(transaction, "2027", 5))
 
 
 def test_one_worker_queues(outbox: Held) -> None:
     record(outbox, "a", "b")
     with outbox.transaction() as first, outbox.transaction() as second:
-        assert first.queue("w", THINGS, 1.0, 1) == 1
-        assert second.queue("w", THINGS, 1.0, 1) == 0
-    assert outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 10)) == 1
+        assert Deliveries(first).queue("w", THINGS, 1.0, 1) == 1
+        assert Deliveries(second).queue("w", THINGS, 1.0, 1) == 0
+    assert outbox.write(lambda transaction: Deliveries(transaction).queue("w", THINGS, 1.0, 10)) == 1
     assert len(lease(outbox)) == 2
 
 
 def test_a_queued_delivery_is_not_missed_by_a_settling_one(outbox: Held) -> None:
     """A worker that settles waits for one that queues the next delivery of the item, and releases it."""
     record(outbox, "a", "a")
-    outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 1))
+    outbox.write(lambda transaction: Deliveries(transaction).queue("w", THINGS, 1.0, 1))
     (first,) = lease(outbox)
     parallel = Parallel()
     with outbox.transaction() as transaction:
-        assert transaction.queue("w", THINGS, 1.0, 1) == 1
-        parallel.start(outbox.write, lambda other: other.settle(attempt(first)))
+        assert Deliveries(transaction).queue("w", THINGS, 1.0, 1) == 1
+        parallel.start(outbox.write, lambda other: Deliveries(other).settle(attempt(first)))
         outbox.wait_until_blocked()
     parallel.join()
     assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]
@@ -52,11 +53,11 @@ def test_a_queued_delivery_is_not_missed_by_a_settling_one(outbox: Held) -> None
 
 def test_a_settled_delivery_is_not_missed_by_a_queued_one(outbox: Held) -> None:
     record(outbox, "a", "a")
-    outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 1))
+    outbox.write(lambda transaction: Deliveries(transaction).queue("w", THINGS, 1.0, 1))
     (first,) = lease(outbox)
     with outbox.transaction() as transaction:
-        assert transaction.settle(attempt(first))
-        assert outbox.write(lambda other: other.queue("w", THINGS, 1.0, 1)) == 0
+        assert Deliveries(transaction).settle(attempt(first))
+        assert outbox.write(lambda other: Deliveries(other).queue("w", THINGS, 1.0, 1)) == 0
     queue(outbox)
     assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]
 
@@ -65,7 +66,7 @@ def test_a_delivery_is_leased_once(outbox: Held) -> None:
     record(outbox, *"abcd")
     queue(outbox)
     with outbox.transaction() as first, outbox.transaction() as second:
-        leased = first.lease("w", 10.0, 40.0, 2) + second.lease("w", 10.0, 40.0, 10)
+        leased = Deliveries(first).lease("w", 10.0, 40.0, 2) + Deliveries(second).lease("w", 10.0, 40.0, 10)
     assert [each.event.id for each in leased] == all_of(outbox)
 
 
@@ -75,7 +76,7 @@ def test_a_wrong_time_is_repaired_beside_others(outbox: Held) -> None:
     queue(outbox)
     first, second = lease(outbox, until=LONG)
     with outbox.transaction() as transaction:
-        assert transaction.settle(attempt(first))
+        assert Deliveries(transaction).settle(attempt(first))
         assert [each.id for each in lease(outbox)] == [second.id]
     assert not settle(outbox, second, ok=True)
 
@@ -86,7 +87,7 @@ def test_a_sweep_waits_for_a_worker_that_queues(outbox: Held) -> None:
     record(outbox, "a", at="2028")
     parallel = Parallel()
     with outbox.transaction() as transaction:
-        assert transaction.queue("w", THINGS, 1.0, 10) == 2
+        assert Deliveries(transaction).queue("w", THINGS, 1.0, 10) == 2
         swept = parallel.start(sweep, outbox)
         outbox.wait_until_blocked()
     parallel.join()
@@ -99,8 +100,8 @@ def test_a_sweep_ends_before_a_manual_delivery_of_its_events(outbox: Held) -> No
     (first, _) = all_of(outbox)
     parallel = Parallel()
     with outbox.transaction() as transaction:
-        assert transaction.sweep_events("2027", 10) == 1
-        asked = parallel.start(outbox.write, lambda other: other.queue_manually("w", first))
+        assert sweep_events(transaction, "2027", 10) == 1
+        asked = parallel.start(outbox.write, lambda other: Deliveries(other).queue_manually("w", first))
         outbox.wait_until_blocked()
     with pytest.raises(RecordNotFound):
         parallel.join()
@@ -112,7 +113,7 @@ def test_any_text_of_an_endpoint_is_stored(outbox: Held) -> None:
     record(outbox, "a")
     queue(outbox)
     (delivery,) = lease(outbox)
-    assert outbox.write(lambda transaction: transaction.settle(attempt(delivery, excerpt="a\0\u00e9")))
-    assert outbox.deliveries("w", None, 10)[0].excerpt == "a\ufffd\u00e9"
-    assert outbox.deliveries("\0", None, 10) == [] and lease(outbox, "\0") == []
-    assert outbox.write(lambda transaction: transaction.queue("\0", THINGS, 1.0, 10)) == 0
+    assert outbox.write(lambda transaction: Deliveries(transaction).settle(attempt(delivery, excerpt="a\0\u00e9")))
+    assert read_deliveries(outbox, "w", None, 10)[0].excerpt == "a\ufffd\u00e9"
+    assert read_deliveries(outbox, "\0", None, 10) == [] and lease(outbox, "\0") == []
+    assert outbox.write(lambda transaction: Deliveries(transaction).queue("\0", THINGS, 1.0, 10)) == 0

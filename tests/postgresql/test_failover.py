@@ -14,6 +14,7 @@ from psycopg_pool import ConnectionPool
 from restkeeper.storage import Options, locate
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import EventsExpired, StoreReadOnly, StoreUnavailable
+from restkeeper.storage.feed import find_events
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.pool import Connections
 from restkeeper.storage.postgresql.session import Session
@@ -113,7 +114,7 @@ def test_a_connection_that_its_server_leaves_is_not_put_back(url: str, code: str
         session.apply(raising)
 
     with pytest.raises(StoreUnavailable):
-        store.write(lambda transaction: use(transaction._database)) if is_write else store._read(use)
+        store.write(lambda transaction: use(transaction.database)) if is_write else store.read_with(use)
     assert used[0].closed
     insert(store, record("a"))
 
@@ -141,5 +142,5 @@ def test_after_a_restore_the_history_of_an_older_standby_is_another_one(server: 
         )
         assert not set(lost) & set(new) and all_of(store) == [*kept, *new]
         with pytest.raises(EventsExpired) as raised:
-            store.events(lost[0], FILTER, 10)
-        assert [each.id for each in store.events(raised.value.resume, FILTER, 10).events] == [*kept, *new]
+            find_events(store, lost[0], FILTER, 10)
+        assert [each.id for each in find_events(store, raised.value.resume, FILTER, 10).events] == [*kept, *new]

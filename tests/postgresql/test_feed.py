@@ -6,7 +6,8 @@ from collections import defaultdict
 
 import pytest
 
-from restkeeper.storage.interface import EventFilter
+from restkeeper.storage.deliveries import Deliveries, find_subscriptions
+from restkeeper.storage.feed import EventFilter, find_events, last_event, sweep_events
 from restkeeper.storage.postgresql import feed
 from restkeeper.storage.postgresql.items import PostgresTransaction
 from tests.outbox import SECRETS, THINGS, all_of, event, lease
@@ -17,7 +18,7 @@ WRITERS, CHANGES, ITEMS = 8, 60, 3
 
 def items_of(outbox: Held) -> list[str]:
     """The items of all events in the order of the feed."""
-    outbox.last_event()
+    last_event(outbox)
     return [item for (item,) in outbox.rows("SELECT item FROM events WHERE position IS NOT NULL ORDER BY position")]
 
 
@@ -45,7 +46,7 @@ def follow(outbox: Held, after: str, is_end: threading.Event) -> list[tuple[str,
     read = []
     while True:
         was_end = is_end.is_set()
-        page = outbox.events(after, THINGS, 20)
+        page = find_events(outbox, after, THINGS, 20)
         read += [(each.id, each.data) for each in page.events]
         after = page.last
         if was_end and not page.more:
@@ -65,7 +66,7 @@ def test_nothing_is_skipped_or_inverted(outbox: Held) -> None:
         session.apply("INSERT INTO versions SELECT item, 0 FROM unnest(ARRAY['a', 'b', 'c']) AS item")
     is_end, helpers, writers = threading.Event(), Parallel(), Parallel()
     try:
-        start = outbox.last_event()  # before the writers: a thread can begin late
+        start = last_event(outbox)  # before the writers: a thread can begin late
         readers = [helpers.start(follow, outbox, start, is_end) for _ in range(2)]
         for _ in range(3):
             helpers.start(number_until, outbox, is_end)
@@ -94,7 +95,7 @@ def test_transactions_at_the_same_time_can_be_mixed(outbox: Held, is_read: bool,
         with outbox.transaction() as first:
             for transaction, item in ((first, "a1"), (second, "b1"), (first, "a2")):
                 transaction.add_event(event(item))
-                transaction._database.flush()
+                transaction.database.flush()
         if is_read:
             assert items_of(outbox) == ["a1", "a2"]
     assert items_of(outbox) == order
@@ -104,30 +105,30 @@ def test_an_open_transaction_delays_its_own_events_only(outbox: Held) -> None:
     """The events of others are read meanwhile; its own are read after its commit, after the others."""
     with outbox.transaction() as late:
         late.add_event(event("late"))
-        late._database.flush()
+        late.database.flush()
         outbox.record("a", "b")
         assert items_of(outbox) == ["a", "b"]
-        last = outbox.last_event()
-        assert outbox.events(last, THINGS, 10).events == []
+        last = last_event(outbox)
+        assert find_events(outbox, last, THINGS, 10).events == []
     assert items_of(outbox) == ["a", "b", "late"]
-    assert len(outbox.events(last, THINGS, 10).events) == 1
+    assert len(find_events(outbox, last, THINGS, 10).events) == 1
 
 
 def test_an_open_transaction_outlives_a_sweep(outbox: Held) -> None:
     """Its old event is not deleted with others of its time, also if they have a higher number."""
     with outbox.transaction() as late:
         late.add_event(event("late"))
-        late._database.flush()
+        late.database.flush()
         outbox.record("a", "b")
-        last = outbox.last_event()
-        assert outbox.write(lambda transaction: transaction.sweep_events("2027", 10)) == 1
+        last = last_event(outbox)
+        assert outbox.write(lambda transaction: sweep_events(transaction, "2027", 10)) == 1
     assert items_of(outbox) == ["b", "late"]
-    assert [each.id for each in outbox.events(last, THINGS, 10).events] == all_of(outbox)[1:]
+    assert [each.id for each in find_events(outbox, last, THINGS, 10).events] == all_of(outbox)[1:]
 
 
 def test_an_event_without_a_position_is_not_swept(outbox: Held) -> None:
     outbox.record("a", "b", "c")
-    sweep = lambda: outbox.write(lambda transaction: transaction.sweep_events("2027", 10))  # noqa: E731
+    sweep = lambda: outbox.write(lambda transaction: sweep_events(transaction, "2027", 10))  # noqa: E731
     assert sweep() == 0 and items_of(outbox) == ["a", "b", "c"]
     assert sweep() == 2 and items_of(outbox) == ["c"]
 
@@ -137,7 +138,7 @@ def test_the_sequencer_works_in_pieces(outbox: Held) -> None:
     outbox.record(*"abcde")
     with outbox.session() as session:
         assert feed.sequence(session, limit=2) == 2
-        feed.sequence_all(session, limit=2)
+        feed.PostgresFeed(session).number(limit=2)
         assert feed.sequence(session, limit=2) == 0
     assert items_of(outbox) == list("abcde")
 
@@ -145,24 +146,24 @@ def test_the_sequencer_works_in_pieces(outbox: Held) -> None:
 def test_ids_have_the_epoch_of_their_moment(outbox: Held) -> None:
     """Another epoch changes the ids of new events alone, and an older cursor is still valid."""
     outbox.record("a")
-    first = outbox.last_event()
+    first = last_event(outbox)
     assert first == f"evt_{outbox.epoch}_1"
     outbox.rows("UPDATE store SET epoch = 'fedcba98' RETURNING epoch")
     outbox.record("b")
-    assert all_of(outbox) == [first, "evt_fedcba98_2"] == [first, outbox.last_event()]
-    assert [each.id for each in outbox.events(first, THINGS, 10).events] == ["evt_fedcba98_2"]
+    assert all_of(outbox) == [first, "evt_fedcba98_2"] == [first, last_event(outbox)]
+    assert [each.id for each in find_events(outbox, first, THINGS, 10).events] == ["evt_fedcba98_2"]
 
 
 def test_a_subscription_begins_with_its_commit(outbox: Held) -> None:
     """What was committed before is not delivered, numbered or not; what was open then is delivered."""
     with outbox.transaction() as late:
         late.add_event(event("late"))
-        late._database.flush()
+        late.database.flush()
         outbox.record("before")
-        outbox.write(lambda transaction: transaction.subscribe("w", SECRETS))
+        outbox.write(lambda transaction: Deliveries(transaction).subscribe("w", SECRETS))
     outbox.record("after")
-    assert outbox.subscriptions(["w"], 1.0) == [("w", SECRETS, True, False, True)]
-    outbox.write(lambda transaction: transaction.queue("w", THINGS, 1.0, 10))
+    assert find_subscriptions(outbox, ["w"], 1.0) == [("w", SECRETS, True, False, True)]
+    outbox.write(lambda transaction: Deliveries(transaction).queue("w", THINGS, 1.0, 10))
     assert [each.event.id for each in lease(outbox)] == all_of(outbox)[1:]
 
 
@@ -170,5 +171,5 @@ def test_a_subscription_begins_with_its_commit(outbox: Held) -> None:
 def test_a_star_is_the_only_wildcard(outbox: Held, type: str) -> None:
     """Characters that are special in LIKE or cannot be stored match no event."""
     outbox.record("a")
-    assert outbox.events("", EventFilter(("things",), (type,)), 10).events == []
-    assert len(outbox.events("", EventFilter(("things", "\0"), ("*.created",), ("\0",), "\0"), 10).events) == 1
+    assert find_events(outbox, "", EventFilter(("things",), (type,)), 10).events == []
+    assert len(find_events(outbox, "", EventFilter(("things", "\0"), ("*.created",), ("\0",), "\0"), 10).events) == 1

@@ -46,13 +46,13 @@ def test_references_and_changes_of_the_same_items_do_not_wait_for_each_other(sto
     def create(transaction: Transaction) -> None:
         for id in "ab":
             refer(transaction, [id])
-            transaction._database.flush()  # type: ignore[attr-defined]
+            transaction.database.flush()  # type: ignore[attr-defined]
             half.wait()
 
     def act(transaction: Transaction) -> None:
         for id in "ba":
             transaction.update("things", transaction.read("things", id)._replace(version=2))
-            transaction._database.flush()  # type: ignore[attr-defined]
+            transaction.database.flush()  # type: ignore[attr-defined]
             half.wait()
 
     for work in (create, act):
@@ -101,7 +101,7 @@ def test_references_are_locked_in_one_order(url: str) -> None:
         for id in (first, last):
             transaction.lock_to_delete("owners", id)
             transaction.delete("owners", id)
-            transaction._database.flush()  # type: ignore[attr-defined]
+            transaction.database.flush()  # type: ignore[attr-defined]
             if not referring:
                 referring.append(parallel.start(lambda: app.test_client().post("/lists", json=sent)))
                 until(lambda: count_of(url, BLOCKED) == 1)

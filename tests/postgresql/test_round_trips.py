@@ -15,7 +15,7 @@ from restkeeper.config import Config
 from restkeeper.features import idempotency
 from restkeeper.service import service_of
 from restkeeper.storage.base import Store
-from restkeeper.storage.interface import EventFilter
+from restkeeper.storage.feed import EventFilter, find_events, last_event
 from restkeeper.storage.postgresql import store
 from tests.clock import SetClock
 from tests.postgresql.wire import Wire, counted, filled
@@ -114,11 +114,11 @@ def test_what_follows_a_deletion_takes_few_round_trips(wire: Wire, field: str) -
     for _ in range(9):
         sent = [{"owner": owner, field: path.rpartition("/")[2]}] * 100
         assert client.post("/things", json=sent).status_code == 200
-    last = store.last_event()
+    last = last_event(store)
     wire.trips()
     assert client.delete(path).status_code == 200
     assert wire.trips() <= 40  # where it asked for each item, there were 2,700
-    found = store.events(last, EventFilter(("owners", "things")), 1000).events
+    found = find_events(store, last, EventFilter(("owners", "things")), 1000).events
     kind = "deleted" if to == "things" else "updated"
     assert [each.type for each in found[1:]] == [f"thing.{kind}"] * 900
     assert len({exactjson.loads(each.data)["id"] for each in found}) == 901

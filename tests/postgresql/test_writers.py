@@ -44,7 +44,7 @@ class Held:
     def _hold(self, work: Callable[[Any], T], **options: Any) -> T:
         def held(transaction: Any) -> T:
             result = work(transaction)
-            transaction._database.flush()
+            transaction.database.flush()
             self._reached.set()
             assert self._released.wait(SECONDS)
             return result
@@ -177,7 +177,7 @@ def test_a_time_limit_is_of_one_search(url: str) -> None:
 
     def work(transaction: Transaction) -> None:
         transaction.count("things", most=1, seconds=0.5)
-        shown.append(transaction._database.fetch("SHOW statement_timeout"))  # type: ignore[attr-defined]
+        shown.append(transaction.database.fetch("SHOW statement_timeout"))  # type: ignore[attr-defined]
 
     for _ in range(2):
         store.write(work)

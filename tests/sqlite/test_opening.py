@@ -15,6 +15,7 @@ import pytest
 from restkeeper.storage import locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import EventsExpired, StoreUnavailable
+from restkeeper.storage.feed import find_events, sweep_events
 from restkeeper.storage.interface import Collection, StoredSchema
 from restkeeper.storage.sql import LAYOUT
 from restkeeper.storage.sqlite.store import CLOSE_SECONDS, SqliteStore
@@ -236,14 +237,14 @@ def test_a_copy_shares_only_the_history_before_it(tmp_path: Path) -> None:
     assert len({id for ids in after for id in ids}) == 6
     for store, own in zip(stores, after, strict=True):
         assert outbox.all_of(store) == before + own
-        assert len(store.events(before[-1], outbox.THINGS, 10).events) == 2
+        assert len(find_events(store, before[-1], outbox.THINGS, 10).events) == 2
         for other in (ids for ids in after if ids is not own):
             for id in other:
                 with pytest.raises(EventsExpired):
-                    store.events(id, outbox.THINGS, 10)
+                    find_events(store, id, outbox.THINGS, 10)
         outbox.record(store, outbox.event("e", at="2028"))
-        store.write(lambda transaction: transaction.sweep_events("2027", 10))
+        store.write(lambda transaction: sweep_events(transaction, "2027", 10))
         with pytest.raises(EventsExpired):  # it has the position of this store's deleted event
-            store.events(next(ids for ids in after if ids is not own)[-1], outbox.THINGS, 10)
-        assert len(store.events(own[-1], outbox.THINGS, 10).events) == 1
+            find_events(store, next(ids for ids in after if ids is not own)[-1], outbox.THINGS, 10)
+        assert len(find_events(store, own[-1], outbox.THINGS, 10).events) == 1
         store.close()

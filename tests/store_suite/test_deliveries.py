@@ -3,6 +3,8 @@
 import pytest
 
 from restkeeper.storage.base import Store
+from restkeeper.storage.deliveries import Deliveries, find_subscriptions, read_deliveries
+from restkeeper.storage.feed import sweep_events
 from tests.outbox import LONG, SECRETS, THINGS, all_of, event, lease, queue, record, settle, subscribe
 
 
@@ -58,8 +60,8 @@ def test_a_pause_can_be_cancelled(outbox: Store) -> None:
     queue(outbox)
     first, third = lease(outbox, until=40.0)
     settle(outbox, first, next=5000.0, hold=9000.0)
-    outbox.write(lambda transaction: transaction.resume("w", 20.0))
-    assert outbox.subscriptions(["w"], 20.0)[0].due
+    outbox.write(lambda transaction: Deliveries(transaction).resume("w", 20.0))
+    assert find_subscriptions(outbox, ["w"], 20.0)[0].due
     assert [each.event.id for each in lease(outbox, now=20.0)] == [first.event.id]
     assert settle(outbox, third, ok=True)
 
@@ -68,24 +70,24 @@ def test_a_manual_delivery_is_sent_at_once(outbox: Store) -> None:
     """It is sent also to an inactive webhook, before all others; if a worker dies, another one leases it."""
     ids = record(outbox, event("a"), event("a"))
     queue(outbox)
-    manual_id = outbox.write(lambda transaction: transaction.queue_manually("w", ids[1]))
-    assert outbox.subscriptions([], 5.0) == [("w", SECRETS, False, True, False)]
+    manual_id = outbox.write(lambda transaction: Deliveries(transaction).queue_manually("w", ids[1]))
+    assert find_subscriptions(outbox, [], 5.0) == [("w", SECRETS, False, True, False)]
     lease(outbox, now=5.0, until=25.0, manual_only=True)
-    assert outbox.subscriptions([], 24.0) == []
-    assert outbox.subscriptions([], 25.0)[0].due
+    assert find_subscriptions(outbox, [], 24.0) == []
+    assert find_subscriptions(outbox, [], 25.0)[0].due
     (delivery,) = lease(outbox, now=25.0, manual_only=True)
     assert (delivery.id, delivery.manual, delivery.event.id, delivery.lease) == (manual_id, True, ids[1], 2)
     settle(outbox, delivery)
-    assert outbox.subscriptions([], LONG) == []
-    assert outbox.write(lambda transaction: transaction.find_delivery("w", manual_id)).state == "failed"
+    assert find_subscriptions(outbox, [], LONG) == []
+    assert outbox.write(lambda transaction: Deliveries(transaction).find_delivery("w", manual_id)).state == "failed"
 
 
 def test_swept_events_are_not_examined(outbox: Store) -> None:
     """A webhook that is behind skips swept events, and the number of examined events does not count them."""
     record(outbox, *(event(str(n)) for n in range(8)), event("kept", at="2027"), event("last", at="2028"))
-    outbox.write(lambda transaction: transaction.sweep_events("2027", 100))
+    outbox.write(lambda transaction: sweep_events(transaction, "2027", 100))
     examined = [
-        outbox.write(lambda transaction, limit=limit: transaction.queue("w", THINGS, 1.0, limit))
+        outbox.write(lambda transaction, limit=limit: Deliveries(transaction).queue("w", THINGS, 1.0, limit))
         for limit in (0, 1, 10, 10)
     ]
     assert examined == [0, 1, 1, 0]
@@ -100,7 +102,7 @@ def test_a_swept_event_blocks_no_delivery(outbox: Store) -> None:
     queue(outbox)
     (first, _) = lease(outbox)
     settle(outbox, first, next=5000.0)
-    assert outbox.write(lambda transaction: transaction.sweep_events("2027", 10)) == 2
+    assert outbox.write(lambda transaction: sweep_events(transaction, "2027", 10)) == 2
     (second,) = lease(outbox)
     assert (second.event.at, second.id) == ("2027", first.id + 2)
 
@@ -110,11 +112,11 @@ def test_a_deleted_webhook_leaves_nothing(outbox: Store) -> None:
     record(outbox, event("a"), event("b"))
     queue(outbox, limit=1)
     (delivery,) = lease(outbox)
-    outbox.write(lambda transaction: transaction.unsubscribe("w"))
-    assert outbox.subscriptions(["w"], LONG) == []
+    outbox.write(lambda transaction: Deliveries(transaction).unsubscribe("w"))
+    assert find_subscriptions(outbox, ["w"], LONG) == []
     settle(outbox, delivery, ok=True)
     queue(outbox)
-    assert len(outbox.deliveries("w", None, 10)) == 1, "nothing is queued any more"
+    assert len(read_deliveries(outbox, "w", None, 10)) == 1, "nothing is queued any more"
     record(outbox, event("later", at="2028"))
-    outbox.write(lambda transaction: transaction.sweep_events("2027", 10))
-    assert outbox.deliveries("w", None, 10) == []
+    outbox.write(lambda transaction: sweep_events(transaction, "2027", 10))
+    assert read_deliveries(outbox, "w", None, 10) == []

@@ -11,7 +11,6 @@ from restkeeper import exactjson
 from restkeeper.storage.base import Store
 from restkeeper.storage.interface import (
     ANY,
-    SORTED,
     Collection,
     Field,
     Filter,
@@ -24,6 +23,7 @@ from restkeeper.storage.interface import (
     Record,
     Sort,
 )
+from restkeeper.storage.sql import SORTED
 from tests.store_suite.test_pages import ids_of, walk
 from tests.things import ids, insert
 

@@ -29,7 +29,8 @@ from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.parameters import Reader, one_of
 from restkeeper.service import Service
 from restkeeper.storage.errors import EventsExpired, StoreError
-from restkeeper.storage.interface import EVENT_ID, Event, EventFilter, Events, StoredEvent, is_event_id
+from restkeeper.storage.feed import EVENT_ID, EventFilter, Events, StoredEvent, find_events, is_event_id, last_event
+from restkeeper.storage.transactions import Event
 from restkeeper.web.application import IS_CANCELLED, Reply
 from restkeeper.web.auth import caller, caller_keys, needs
 from restkeeper.web.bodies import EVENT_STREAM, JSON, require_acceptable
@@ -211,7 +212,7 @@ class EventHandlers:
         self._clock = service.clock
         self._guard = service.guard
         self._waiters = Waiters(service.config.waits_per_caller)
-        self._newest = Newest(service.store.last_event, service.clock)
+        self._newest = Newest(partial(last_event, service.store), service.clock)
         self._found: Cache[tuple[str, EventFilter, int, str], Events] = Cache(FOUND_BYTES)
 
     def blueprint(self) -> Blueprint:
@@ -260,8 +261,8 @@ class EventHandlers:
         """
         after = params.after
         if after == LATEST:
-            after = self._store.last_event()
-        page = self._store.events(after, event_filter, params.limit)
+            after = last_event(self._store)
+        page = find_events(self._store, after, event_filter, params.limit)
         if page.events or page.more or not params.wait:
             return page
         with self._waiters.slot(caller_keys(request.environ)[0]):
@@ -332,7 +333,7 @@ class EventHandlers:
         """Requests that wait at one cursor with one filter share a cached page until the next event."""
         key = (after, event_filter, limit, self._newest())
         if (page := self._found.get(key)) is None:
-            page = self._store.events(after, event_filter, limit)
+            page = find_events(self._store, after, event_filter, limit)
             size = PAGE_OVERHEAD + len(repr(key)) + sum(len(event.data) for event in page.events)
             self._found.add(key, page, size)
         return page

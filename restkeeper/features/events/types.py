@@ -17,7 +17,8 @@ from restkeeper.resources.former import former_body
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
-from restkeeper.storage.interface import DELETED, EVENT_ID, Record, StoredEvent
+from restkeeper.storage.feed import EVENT_ID, StoredEvent
+from restkeeper.storage.interface import Record
 from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
@@ -138,7 +139,7 @@ def _add_events(description: Description, types: Sequence[EventType], lost: Iter
     for resource in (resource for resource in lost if resource.events):
         id = returned({"id": {"type": "integer" if resource.has_integer_ids else "string"}})
         events |= {(name := f"{resource.kind}LostEvent"): ""}
-        schema = event_schema(description, [resource.singular + DELETED], id) | {"description": _TEXTS["lost"]}
+        schema = event_schema(description, [f"{resource.singular}.deleted"], id) | {"description": _TEXTS["lost"]}
         description.components.schema(name, schema, lazy=True)
     mapping = {type.name: f"#/components/schemas/{type.event}" for type in types}
     union = {

@@ -15,6 +15,7 @@ from restkeeper.features.harness.matching import count_requests
 from restkeeper.features.harness.seeding import seed
 from restkeeper.features.harness.spaces import Space, Spaces
 from restkeeper.resources.call import PUBLIC
+from restkeeper.storage.feed import last_event
 from restkeeper.web.application import SERVE
 from restkeeper.web.operations import BODY_PROBLEMS, Body, read_body, returns, takes
 
@@ -93,9 +94,9 @@ class Control:
 
     def _seed(self, space: Space, data: dict[str, Any]) -> dict[str, int]:
         with self._spaces.using(space) as instance:
-            before, done = instance.store.last_event(), seed(instance.service, data)
+            before, done = last_event(instance.store), seed(instance.service, data)
             if space.catcher.since == before:
-                space.catcher.since = instance.store.last_event()
+                space.catcher.since = last_event(instance.store)
             return done
 
     @returns(documents.SnapshotSchema, NotFound, Conflict, status=201)

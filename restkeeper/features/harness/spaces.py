@@ -28,6 +28,7 @@ from restkeeper.features.harness.webhooks import Catcher
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import MemoryStore
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.storage.feed import last_event
 from restkeeper.web.application import Application, Serve, Stage
 
 SPACE = "restkeeper.space"  # in the WSGI environment: the id of the space, of a request on a connection to its port
@@ -175,7 +176,7 @@ class Space:
             raise NotFound("there is no such snapshot")
         with self._spaces.using(self) as instance:
             instance.store.load(self._snapshots[name])
-            self.catcher.since = instance.store.last_event()
+            self.catcher.since = last_event(instance.store)
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         with self._spaces.using(self) as instance:

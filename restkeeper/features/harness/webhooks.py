@@ -21,7 +21,9 @@ from restkeeper.features.webhooks.sender import DeliveryResult, Sender, signed
 from restkeeper.net import is_loopback
 from restkeeper.resources.changes import Unit
 from restkeeper.service import Service
-from restkeeper.storage.interface import EventFilter, Query, Secret
+from restkeeper.storage.deliveries import Deliveries, Secret, read_deliveries
+from restkeeper.storage.feed import EventFilter, find_events, last_event
+from restkeeper.storage.interface import Query
 
 CATCHER = "https://webhooks.test/"  # of the webhook that a space has for a test that waits without one
 MOST_CAUGHT = 1000
@@ -44,7 +46,7 @@ class Catcher:
         self._lock = threading.Lock()
         self._is_open = "webhooks" in service.features
         self._caught: deque[dict[str, Any]] = deque(maxlen=MOST_CAUGHT)
-        self.since = service.store.last_event()  # events up to this one were there before the test acted
+        self.since = last_event(service.store)  # events up to this one were there before the test acted
         self._numbers = count(1)
 
     def wait(
@@ -91,7 +93,7 @@ class Catcher:
     def _next_due(self, after: float) -> float:
         """The time of the next attempt after a time. A paused webhook is not waited for: its attempts stay."""
         webhooks = self._webhooks() if self._is_open else []
-        pending = [self._service.store.deliveries(webhook, None, MOST_PENDING, "pending") for webhook in webhooks]
+        pending = [read_deliveries(self._service.store, webhook, None, MOST_PENDING, "pending") for webhook in webhooks]
         times = (delivery.due for delivery in chain(*pending))
         return min((due for due in times if due is not None and due > after), default=inf)
 
@@ -107,15 +109,16 @@ class Catcher:
         if service.store.count(WEBHOOKS.name):
             return
         names = tuple(resource.name for resource in service.resources if resource.events)
-        past = service.store.events(self.since, EventFilter(names), MOST_EVENTS).events
+        past = find_events(service.store, self.since, EventFilter(names), MOST_EVENTS).events
 
         def subscribe(unit: Unit) -> None:
             stored = service.of_features[WEBHOOKS.name]
             record = stored.new_record({"url": CATCHER}, id=uuid7(), now=unit.now())
             unit.write(stored, None, record)
-            unit.transaction.subscribe(record.id, [Secret(new_secret())])
+            deliveries = Deliveries(unit.transaction)
+            deliveries.subscribe(record.id, [Secret(new_secret())])
             for event in past:
-                unit.transaction.queue_manually(record.id, event.id)
+                deliveries.queue_manually(record.id, event.id)
 
         service.write(subscribe)
 
@@ -136,6 +139,7 @@ class Catcher:
     def _signers(self, headers: Mapping[str, str], body: bytes) -> list[str]:
         """The secrets of webhooks of the space that have signed a message."""
         id, at, signatures = (headers[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
-        stored = self._service.store.write(lambda transaction: [*map(transaction.secrets, self._webhooks())])
-        values, genuine = [secret.value for secret in chain(*stored)], signatures.split()
+        webhooks, genuine = self._webhooks(), signatures.split()
+        stored = self._service.store.write(lambda transaction: [*map(Deliveries(transaction).secrets, webhooks)])
+        values = [secret.value for secret in chain(*stored)]
         return [value for value in values if signed(id, body, [value], now=float(at))["webhook-signature"] in genuine]

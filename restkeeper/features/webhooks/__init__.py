@@ -8,7 +8,7 @@ from restkeeper.feature import Seams
 from restkeeper.features.events.types import EventType, event_schema, event_types
 from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandlers
 from restkeeper.service import Service
-from restkeeper.storage.interface import EVENT_ID
+from restkeeper.storage.feed import EVENT_ID
 from restkeeper.web.bodies import JSON
 from restkeeper.web.operations import Contribution, Description, JsonSchema, returned, texts_in
 

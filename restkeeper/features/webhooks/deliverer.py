@@ -25,8 +25,9 @@ from restkeeper.resources.call import Caller
 from restkeeper.resources.views import StoredView
 from restkeeper.service import Service
 from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.deliveries import Attempt, Deliveries, Delivery, Subscription, find_subscriptions
 from restkeeper.storage.errors import RecordNotFound, RevisionDiffers, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Attempt, Delivery, EventFilter, StoredEvent, Subscription
+from restkeeper.storage.feed import EventFilter, StoredEvent
 
 AT_ONCE = 1024  # concurrent deliveries of one process, each in a thread
 ENDPOINT_AT_ONCE = 8  # of these to one endpoint
@@ -172,7 +173,7 @@ class Deliverer:
             webhooks = [(record.id, orjson.loads(record.body)) for record in self.store.scan(WEBHOOKS.name)]
             self._active = [id for id, webhook in webhooks if webhook["status"] == "active"]
             self._change_token = change_token
-        subscriptions = self.store.subscriptions(self._active, now)
+        subscriptions = find_subscriptions(self.store, self._active, now)
         under_way = Counter(self._under_way.values())
         free = min(LEASED, self.at_once - under_way.total())
         waiting = []
@@ -190,15 +191,16 @@ class Deliverer:
         for webhook in dict.fromkeys(attempt.delivery.webhook for attempt in tried if must_disable(attempt)):
             with suppress(RecordNotFound):  # it was deleted
                 transaction.read(WEBHOOKS.name, webhook)
+        deliveries = Deliveries(transaction)
         for attempt in tried:
-            if transaction.settle(attempt) and must_disable(attempt):
+            if deliveries.settle(attempt) and must_disable(attempt):
                 disable_webhook(self.webhooks, transaction, attempt.delivery.webhook, reason_of(attempt), now)
 
     def _lease(
         self, transaction: Transaction, waiting: list[tuple[Subscription, int]], now: float
     ) -> tuple[list[_Job], int]:
         """Queue events and lease deliveries; returns those to start, and the number of events read."""
-        jobs: list[_Job] = []
+        deliveries, jobs = Deliveries(transaction), list[_Job]()
         queued, until = 0, now + self.timeout + LEASE_SECONDS
         for (id, signing, is_behind, is_due, is_open), room in waiting:
             try:
@@ -208,9 +210,9 @@ class Deliverer:
             is_active, types = webhook["status"] == "active", tuple(webhook["types"])
             if is_active and is_behind and not is_due:
                 more = (WEBHOOKS.name,) if any(type.startswith("webhook.") for type in types) else ()
-                queued += transaction.queue(id, EventFilter((*self.collections, *more), types), now, QUEUED - queued)
+                queued += deliveries.queue(id, EventFilter((*self.collections, *more), types), now, QUEUED - queued)
             secrets = tuple(secret.value for secret in signing if secret.until is None or secret.until > now)
-            leased = transaction.lease(id, now, until, room, manual_only=not (is_active and is_open))
+            leased = deliveries.lease(id, now, until, room, manual_only=not (is_active and is_open))
             url, version, scopes = webhook["url"], webhook["api_version"], frozenset(webhook["scopes"])
             jobs += [_Job(delivery, until, url, version, scopes, secrets) for delivery in leased]
         return jobs, queued

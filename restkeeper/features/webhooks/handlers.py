@@ -30,8 +30,10 @@ from restkeeper.schemas.fields import Lifecycle, ListOf, Status, Text, Url
 from restkeeper.schemas.item import ItemSchema
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
+from restkeeper.storage.deliveries import Deliveries, LogEntry, Secret, read_deliveries
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Event, Index, LogEntry, Record, Secret
+from restkeeper.storage.interface import Index, Record
+from restkeeper.storage.transactions import Event
 from restkeeper.web.application import Reply
 from restkeeper.web.bodies import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.calls import arguments
@@ -215,18 +217,18 @@ class WebhookHandlers(SecretItemHandlers):
         return _changed(self._webhooks, record, now), new_secret()
 
     def store(self, unit: Unit, before: Record | None, record: Record, secret: str) -> None:
-        now, transaction, secrets = self.items.domain.clock.time(), unit.transaction, [Secret(secret)]
+        now, deliveries, secrets = self.items.domain.clock.time(), Deliveries(unit.transaction), [Secret(secret)]
         if before is None:
             unit.write(self._webhooks, None, record)
-            transaction.subscribe(record.id, secrets)
+            deliveries.subscribe(record.id, secrets)
         else:  # the former secret signs, too, until its receiver has the new one
-            newest, *older = transaction.secrets(record.id)
+            newest, *older = deliveries.secrets(record.id)
             secrets += [Secret(newest.value, now + GRACE_SECONDS), *(old for old in older if (old.until or 0) > now)]
             unit.write(self._webhooks, before, record)
-            transaction.set_secrets(record.id, secrets[:MOST_SECRETS])
+            deliveries.set_secrets(record.id, secrets[:MOST_SECRETS])
 
     def forget(self, unit: Unit, id: str) -> None:
-        unit.transaction.unsubscribe(id)
+        Deliveries(unit.transaction).unsubscribe(id)
 
     @takes(*CONDITIONS, IDEMPOTENT, COMPARED, body=Body("New{}"))
     @returns(STORED_NEW_WITH_SECRET, *WRITE_PROBLEMS, PreconditionFailed)
@@ -257,7 +259,7 @@ class WebhookHandlers(SecretItemHandlers):
     def ping_item(self, id: str) -> Reply:
         """Send a `webhook.ping` event, once, whatever the webhook's status; the response is its delivery."""
 
-        def make(transaction: Transaction, record: Record) -> Event:
+        def make(deliveries: Deliveries, record: Record) -> Event:
             return Event(PING, PINGS, id, rfc3339(self.items.domain.clock.time()), self._webhooks.body(record))
 
         return self._queue(id, make)
@@ -266,7 +268,7 @@ class WebhookHandlers(SecretItemHandlers):
     @returns(QUEUED, *QUEUE_PROBLEMS)
     def redeliver_to_item(self, id: str, delivery: str) -> Reply:
         """Send the event of a delivery again, once, whatever the webhook's status; the response is the new delivery."""
-        return self._queue(id, lambda transaction, record: transaction.find_delivery(id, _number(delivery)).event)
+        return self._queue(id, lambda deliveries, record: deliveries.find_delivery(id, _number(delivery)).event)
 
     @takes(*DELIVERIES)
     @returns(DELIVERIES_FOUND, NotFound, InvalidQuery)
@@ -280,7 +282,7 @@ class WebhookHandlers(SecretItemHandlers):
         state = reader.one("state", one_of(STATES), None)
         reader.finish()
         self.items.store.read(self.name, id)
-        entries = self.items.store.deliveries(id, before, limit + 1, state)
+        entries = read_deliveries(self.items.store, id, before, limit + 1, state)
         reply = _reply(exactjson.dumps([_represent(entry) for entry in entries[:limit]]))
         links = {"first": target_with("cursor", None)}
         if len(entries) > limit:
@@ -295,18 +297,19 @@ class WebhookHandlers(SecretItemHandlers):
         require_acceptable(JSON)
         number = _number(delivery)
         self.items.store.read(self.name, id)
-        for entry in self.items.store.deliveries(id, number + 1, 1):
+        for entry in read_deliveries(self.items.store, id, number + 1, 1):
             if entry.id == number:
                 return _reply(exactjson.dumps(_represent(entry)))
         raise NotFound("there is no such delivery")
 
-    def _queue(self, id: str, event: Callable[[Transaction, Record], str | Event]) -> Reply:
+    def _queue(self, id: str, event: Callable[[Deliveries, Record], str | Event]) -> Reply:
         """Queue a delivery by hand, once for each idempotency key: of the event, new or by its id, that is returned."""
         require_acceptable(JSON)
 
         def queue(unit: CommandUnit, _: CollectionReader, webhook: Record, body: None) -> Answer:
-            number = unit.transaction.queue_manually(id, event(unit.transaction, webhook))
-            return Answer(exactjson.dumps(_represent(unit.transaction.find_delivery(id, number))))
+            deliveries = Deliveries(unit.transaction)
+            number = deliveries.queue_manually(id, event(deliveries, webhook))
+            return Answer(exactjson.dumps(_represent(deliveries.find_delivery(id, number))))
 
         command = Command("act", self.name, id, action=Operation(queue))
         return self.execute([command], self.items.domain.once(None, lambda answer: _reply(answer.body)))
@@ -329,8 +332,8 @@ class WebhookHandlers(SecretItemHandlers):
         if after is not before and (is_changed or now["status"] == "active"):
             require_none(self._faults(now, pinned=was["api_version"]))
         unit.write_item(to, before, after)
-        if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it
-            unit.transaction.resume(before.id, self.items.domain.clock.time())  # deliveries that wait are sent at once
+        if (was["url"], was["status"]) != (now["url"], now["status"]):  # which may have repaired it: send at once
+            Deliveries(unit.transaction).resume(before.id, self.items.domain.clock.time())
         return to.answer(after)
 
     def _faults(self, webhook: JsonObject, *, pinned: str = "") -> list[JsonObject]:

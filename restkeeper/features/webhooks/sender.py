@@ -19,7 +19,7 @@ from typing import NamedTuple
 import h11
 
 from restkeeper.net import is_public
-from restkeeper.storage.interface import LONGEST_PAUSE, Attempt, Delivery
+from restkeeper.storage.deliveries import LONGEST_PAUSE, Attempt, Delivery
 from restkeeper.web.client import ERRORS, AddressNotAllowed, Connection, Origin, reason, request_of, target_of
 
 EXCERPT = 1024  # bytes of a response's content that are stored

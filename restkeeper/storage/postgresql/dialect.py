@@ -30,6 +30,8 @@ DIALECT = Dialect(
     is_unnumbered="EXISTS (SELECT 1 FROM events WHERE position IS NULL)",
     store="store",
     epoch="epoch",
+    origin="''",
+    is_new="seq = (SELECT currval(pg_get_serial_sequence('events', 'seq')))",
     migration="migration",
     newest="(SELECT newest FROM feed)",
     for_update="FOR UPDATE",

@@ -1,6 +1,6 @@
 """The feed of events in PostgreSQL: the sequencer, which gives each committed event its position, and reading.
 
-What the outbox has in all databases is in `storage/deliveries.py`.
+What it has in all databases is in `storage/feed.py`.
 
 Transactions commit in another order than the one in which they recorded their events. So an event has no position until
 its transaction has committed. The sequencer locks the row of `feed`, and its next statement, which sees all that was
@@ -8,22 +8,21 @@ committed before, numbers the events without a position in the order of `seq`. R
 gap, and nothing is inserted before what they have read. A transaction that stays open delays its own events only.
 """
 
-from restkeeper.storage.deliveries import events_of, parameters_of
-from restkeeper.storage.interface import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, parse_id
+from restkeeper.storage.feed import MOST_EXAMINED, PAGE_BYTES, EventFilter, Events, Feed, events_of, parse_id
 from restkeeper.storage.postgresql.session import Session
 
 NUMBERED = 2000  # events that one run of the sequencer numbers, in some 100 milliseconds
 MOST_RUNS = 20  # for one reader
 
 _WAIT_FOR_NOBODY = "SET LOCAL lock_timeout = 1"  # millisecond; 0 would be for ever
-LOCK_FEED = "SELECT 1 FROM feed FOR UPDATE"
+_LOCK_FEED = "SELECT 1 FROM feed FOR UPDATE"
 
-# It must be a statement after LOCK_FEED, so that its snapshot has what the sequencer before committed.
+# It must be a statement after _LOCK_FEED, so that its snapshot has what the sequencer before committed.
 _NUMBER = """\
 WITH
 unnumbered AS (
     SELECT seq, row_number() OVER (ORDER BY seq) AS number
-    FROM (SELECT seq FROM events WHERE position IS NULL {} ORDER BY seq LIMIT %(limit)s) AS oldest
+    FROM (SELECT seq FROM events WHERE position IS NULL ORDER BY seq LIMIT %(limit)s) AS oldest
 ),
 advanced AS (
     UPDATE feed SET newest = newest + (SELECT count(*) FROM unnumbered)
@@ -32,9 +31,6 @@ advanced AS (
 UPDATE events SET position = newest + number, origin = epoch
 FROM unnumbered, feed, store
 WHERE events.seq = unnumbered.seq"""
-NUMBER = _NUMBER.format("")
-NUMBER_ITEM = _NUMBER.format("AND collection = %(collection)s AND item = %(item)s")
-
 
 # The bounds of the feed and of the search, in each row, and the matching events, or nulls. A join with `search`
 # would not use the index for both positions.
@@ -94,39 +90,46 @@ def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> 
     try:
         if not waits:
             session.queue(_WAIT_FOR_NOBODY)
-        session.fetch(LOCK_FEED)
-        numbered = session.apply(NUMBER, {"limit": limit})
+        session.fetch(_LOCK_FEED)
+        numbered = session.apply(_NUMBER, {"limit": limit})
         session.commit()
     finally:
         session.undo()
     return numbered
 
 
-def sequence_inside(session: Session) -> None:
-    """Number all events that are committed now, inside a transaction: nobody else numbers any until its end."""
-    session.fetch(LOCK_FEED)
-    while session.apply(NUMBER, {"limit": NUMBERED}) == NUMBERED:
-        pass
+class PostgresFeed(Feed):
+    """See `feed.Feed`."""
 
+    database: Session
 
-def sequence_all(session: Session, limit: int = NUMBERED) -> None:
-    """Number all events that are committed now, or as many as MOST_RUNS runs can."""
-    for _ in range(MOST_RUNS):
-        if sequence(session, limit) < limit:
-            return
+    def pattern(self, type: str) -> str:
+        for special in "\\%_":
+            type = type.replace(special, f"\\{special}")
+        return type.replace("*", "%")
 
+    def number(self, limit: int = NUMBERED) -> None:
+        """Numbers at most as many events as MOST_RUNS runs can."""
+        for _ in range(MOST_RUNS):
+            if sequence(self.database, limit) < limit:
+                return
 
-def find_events(session: Session, after: str, filter: EventFilter, limit: int) -> Events:
-    """See `deliveries.events_of`."""
-    position, _ = parse_id(after)
-    values = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
-    values |= parameters_of(session, filter)
-    rows = session.rows(_SELECT, values)
-    if rows[0][0]:
-        sequence_all(session)
-        rows = session.rows(_SELECT, values)
-    _, *bounds = rows[0][:5]
-    events = [row[7:-1] for row in rows if row[7] is not None]
-    if events and (len(events) == limit or rows[-1][-1] > PAGE_BYTES):
-        return events_of(bounds, after, events)
-    return events_of(bounds, after, events, *rows[0][5:7])
+    def number_inside(self) -> None:
+        """Nobody else numbers any until the end of the transaction."""
+        self.database.fetch(_LOCK_FEED)
+        while self.database.apply(_NUMBER, {"limit": NUMBERED}) == NUMBERED:
+            pass
+
+    def find(self, after: str, filter: EventFilter, limit: int) -> Events:
+        position, _ = parse_id(after)
+        values = {"after": position if after else None, "most": MOST_EXAMINED, "limit": limit, "bytes": PAGE_BYTES}
+        values |= self.parameters(filter)
+        rows = self.database.rows(_SELECT, values)
+        if rows[0][0]:
+            self.number()
+            rows = self.database.rows(_SELECT, values)
+        _, *bounds = rows[0][:5]
+        events = [row[7:-1] for row in rows if row[7] is not None]
+        if events and (len(events) == limit or rows[-1][-1] > PAGE_BYTES):
+            return events_of(bounds, after, events)
+        return events_of(bounds, after, events, *rows[0][5:7])

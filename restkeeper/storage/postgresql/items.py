@@ -1,4 +1,4 @@
-"""Items, responses, counters and new events in PostgreSQL."""
+"""Items, responses and counters in PostgreSQL."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,14 +21,13 @@ from restkeeper.storage.errors import (
     StoreError,
     StoreUnavailable,
 )
-from restkeeper.storage.interface import ALL, Collection, Event, Query, Record, StoredResponse
+from restkeeper.storage.interface import ALL, Collection, Query, Record, StoredResponse
 from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned, fields_of
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
-from restkeeper.storage.postgresql.feed import LOCK_FEED, NUMBER_ITEM, sequence_inside
 from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.sql import BETWEEN_FIELDS
-from restkeeper.storage.transactions import NOT_FOUND, LockPlan, Transaction, read_item, row_of
+from restkeeper.storage.transactions import NOT_FOUND, LockPlan, Transaction, read_item
 
 # The numbers of a collection's items and changes are the sums of some rows, so that no row has all writers wait for it.
 # A connection changes one of them last in a transaction, and locks it briefly; with more connections than rows, some
@@ -88,17 +87,13 @@ _STORE_COUNTERS = f"""\
 UPDATE counters SET items = items + %s, changes = changes + %s
 WHERE collection = %s AND shard = pg_backend_pid() %% {SHARDS} AND revision = %s"""  # noqa: S608 - a constant
 
-_RECORD = """\
-INSERT INTO events
-    (type, collection, item, at, data, owner, fingerprint, removed, former)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"""
-
 
 class PostgresTransaction(Transaction):
     """See `base.Transaction`. Changes are made together, before the next read or at the end."""
 
+    feed = "restkeeper.storage.postgresql.feed:PostgresFeed"
     turn_seconds = TURN_SECONDS  # several are computed at a time, in turns
-    _database: Session
+    database: Session
 
     def __init__(
         self,
@@ -107,7 +102,7 @@ class PostgresTransaction(Transaction):
         unique: Mapping[str, Sequence[str]],
         plan: LockPlan | None = None,
     ) -> None:
-        self._database = session
+        self.database = session
         self._collections = collections
         self._unique = unique
         self._counted: dict[str, tuple[int, int]] = {}  # new items and changes of collections, stored at the end
@@ -126,7 +121,7 @@ class PostgresTransaction(Transaction):
         if seconds is None:
             yield
             return
-        with self._database.limit(seconds, min(BUSY * seconds, SEARCH_SECONDS)), self._timed(time.monotonic):
+        with self.database.limit(seconds, min(BUSY * seconds, SEARCH_SECONDS)), self._timed(time.monotonic):
             yield
 
     def count(self, collection: str, query: Query = ALL, *, most: int, seconds: float | None = None) -> int:
@@ -143,9 +138,9 @@ class PostgresTransaction(Transaction):
             self._plan[collection] = is_exclusive or self._plan.get(collection, False)
         lock = _COLLECTION[is_exclusive]
         if self._waits or self._plan is None:
-            self._database.queue(f"SELECT pg_{lock}", (collection,))
+            self.database.queue(f"SELECT pg_{lock}", (collection,))
         else:
-            self._database.queue(f"SELECT 1 WHERE pg_try_{lock}", (collection,), refusal=StoreContended(OTHERS))
+            self.database.queue(f"SELECT 1 WHERE pg_try_{lock}", (collection,), refusal=StoreContended(OTHERS))
         self._collections_locked[collection], self._waits = is_exclusive, False
 
     def read(self, collection: str, id: str, *, lock: bool = True) -> Record:
@@ -154,7 +149,7 @@ class PostgresTransaction(Transaction):
             self.lock_collection(collection, shared=True)
         waits = not lock or self._may_wait(collection, id)
         try:
-            record = read_item(self._database, collection, id, lock=lock, waits=waits)
+            record = read_item(self.database, collection, id, lock=lock, waits=waits)
         except psycopg.errors.LockNotAvailable:
             if waits:
                 raise
@@ -173,7 +168,7 @@ class PostgresTransaction(Transaction):
         statement = _READ_ALL + ("FOR UPDATE" if to_delete else "FOR NO KEY UPDATE")
         statement = statement if waits else f"{statement} NOWAIT"
         try:
-            rows = self._database.fetch_together(statement, (collection, [*map(clean, ids)]))
+            rows = self.database.fetch_together(statement, (collection, [*map(clean, ids)]))
         except psycopg.errors.LockNotAvailable:
             if waits:
                 raise
@@ -195,14 +190,14 @@ class PostgresTransaction(Transaction):
             if (collection, id) not in self._locked:
                 item, self._waits = (collection, clean(id)), False
                 if self._may_wait(*item):
-                    self._database.queue(_PRESENT, item, refusal=missing(id))
+                    self.database.queue(_PRESENT, item, refusal=missing(id))
                 else:  # who deletes it may wait for an item that this transaction has
-                    self._database.queue(_EXISTS, item, refusal=missing(id))
-                    self._database.queue(f"{_PRESENT} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
+                    self.database.queue(_EXISTS, item, refusal=missing(id))
+                    self.database.queue(f"{_PRESENT} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
 
     def flush(self) -> None:
         """Sends the queued changes, and raises their errors."""
-        self._database.flush()
+        self.database.flush()
 
     def lock_to_delete(self, collection: str, id: str) -> None:
         """Locks the record against those who refer to it, as others can write at the same time."""
@@ -211,8 +206,8 @@ class PostgresTransaction(Transaction):
         # Who refers to the item may wait for the weaker lock of `read`, unless the collection is locked alone.
         is_safe = item not in self._locked or self._collections_locked[collection]
         if self._plan is None or (self._may_wait(collection, id) and is_safe):
-            return self._database.queue(_LOCK_TO_DELETE, item)
-        self._database.queue(f"{_LOCK_TO_DELETE} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
+            return self.database.queue(_LOCK_TO_DELETE, item)
+        self.database.queue(f"{_LOCK_TO_DELETE} SKIP LOCKED", item, refusal=StoreContended(OTHERS, collection))
 
     def change_token(self, collection: str) -> str:
         """Locks the collection and stores the counted changes first, as others can write at the same time."""
@@ -236,7 +231,7 @@ class PostgresTransaction(Transaction):
         refusal = None if adds > 0 or key in self._locked else RecordNotFound(NOT_FOUND)
         duplicate = partial(_duplicate, self._unique, was_absent=key in self._absent, collection=key[0], of=of)
         self._absent.discard(key)
-        self._database.queue(DIALECT[statement], values, refusal=refusal, duplicate=duplicate)
+        self.database.queue(DIALECT[statement], values, refusal=refusal, duplicate=duplicate)
         if adds < 0:
             self._locked.discard(key)
         if counts:
@@ -245,30 +240,16 @@ class PostgresTransaction(Transaction):
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
         refusal = ResponseStored("the response to this request is stored")
-        self._database.queue(_STORE_RESPONSE, (id, *response, expired_before), refusal=refusal)
+        self.database.queue(_STORE_RESPONSE, (id, *response, expired_before), refusal=refusal)
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
-        return self._database.apply(_SWEEP, {"before": before, "limit": limit, "latest": latest})
-
-    def add_event(self, event: Event) -> None:
-        self._database.queue(_RECORD, row_of(event))
-
-    def _record_now(self, event: Event) -> tuple[int, str]:
-        """Earlier events of its item come before it; the sequencer waits until the end."""
-        ((seq,),) = self._database.fetch(f"{_RECORD} RETURNING seq", row_of(event))
-        self._database.queue(LOCK_FEED)
-        self._database.queue(NUMBER_ITEM, {"collection": event.collection, "item": event.item, "limit": None})
-        ((position, origin),) = self._database.fetch("SELECT position, origin FROM events WHERE seq = %s", (seq,))
-        return position, origin
-
-    def _number_all(self) -> None:
-        sequence_inside(self._database)
+        return self.database.apply(_SWEEP, {"before": before, "limit": limit, "latest": latest})
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         counted, locked, collections = self._counted.copy(), self._locked.copy(), self._collections_locked.copy()
         try:
-            with self._database.savepoint():
+            with self.database.savepoint():
                 yield
         except BaseException as error:
             self._counted, self._locked, self._collections_locked = counted, locked, collections
@@ -279,14 +260,14 @@ class PostgresTransaction(Transaction):
     def finish(self) -> None:
         """Commit. The counters come last: nobody waits for them for longer than a commit."""
         self._store_counters()
-        self._database.commit()
+        self.database.commit()
 
     def _store_counters(self) -> None:
         """Store what was counted, in the order of the collections, in which all transactions lock their rows."""
         for collection, counted in sorted(self._counted.items()):
             revision = self._collections[collection].revision
             refusal = RevisionDiffers(collection, revision)
-            self._database.queue(_STORE_COUNTERS, (*counted, collection, revision), refusal=refusal)
+            self.database.queue(_STORE_COUNTERS, (*counted, collection, revision), refusal=refusal)
         self._counted.clear()
 
 

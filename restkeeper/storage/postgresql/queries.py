@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.interface import ANY, DATE, DATES, SORTED, TIME, Field, Filter, Kind, Op, Scalar
+from restkeeper.storage.interface import ANY, Field, Filter, Kind, Op, Scalar
 from restkeeper.storage.queries import Column
-from restkeeper.storage.sql import literal, path_of
+from restkeeper.storage.sql import DATE, DATES, SORTED, TIME, literal, path_of
 
 BEGINNING = 500  # characters of a text in an index
 

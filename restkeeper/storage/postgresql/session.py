@@ -155,11 +155,6 @@ class Session(psycopg.Connection[Row]):
     def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> list[Row]:
         return self.fetch(_RECORDS.format(statement), cleaned({**parameters, "max_bytes": max_bytes}))
 
-    def pattern(self, type: str) -> str:
-        for special in "\\%_":
-            type = type.replace(special, f"\\{special}")
-        return type.replace("*", "%")
-
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         plan = ANY_PLAN
         if bounded or query.joins:

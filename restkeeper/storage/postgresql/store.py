@@ -18,16 +18,16 @@ import psycopg
 
 from restkeeper.clock import Clock
 from restkeeper.storage.base import SCAN, Store, spool
-from restkeeper.storage.deliveries import newest_id
 from restkeeper.storage.errors import StoreGone, StoreReadOnly, StoreUnavailable
-from restkeeper.storage.interface import POSITION, Collection, EventFilter, Events, Query, Subscription
+from restkeeper.storage.feed import last_event
+from restkeeper.storage.interface import POSITION, Collection, Query
 from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.plans import is_search
 from restkeeper.storage.postgresql import limits
 from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, fields_of
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, translated
-from restkeeper.storage.postgresql.feed import find_events, sequence, sequence_all
+from restkeeper.storage.postgresql.feed import sequence
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
 from restkeeper.storage.postgresql.migrations import (
     CONVERTS,
@@ -86,6 +86,8 @@ _SIZES = "SELECT pg_total_relation_size(to_regclass(name)) FROM unnest(%s::text[
 class PostgresStore(Store):
     """See `base.Store`. A process uses at most `connections`; others are open for a moment to open and examine it."""
 
+    feed = PostgresTransaction.feed
+
     def __init__(self, url: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         super().__init__(collections)
         self._url = url
@@ -121,19 +123,7 @@ class PostgresStore(Store):
         share(session)
         require_usable(session, len(MIGRATIONS))
 
-    def last_event(self) -> str:
-        """Includes committed events that have no position yet."""
-        return self._read(newest_id, sequence_all)
-
-    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        return self._read(find_events, after, filter, limit)
-
-    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        """Gives all committed events their positions first, so that they are delivered."""
-        self.last_event()
-        return super().subscriptions(active, now)
-
-    def _read(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+    def read_with(self, read: Callable[Concatenate[Session, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._parts.session() as session:
             return read(session, *arguments, **options)
 
@@ -192,7 +182,7 @@ class PostgresStore(Store):
                     transaction.set_revision(name, -abs(revision), abs(revision), now)
 
             self.write(negate)
-            self.last_event()  # nobody adds events of these collections: all of them have positions
+            last_event(self)  # nobody adds events of these collections: all of them have positions
             session.begin()
             try:
                 transaction = PostgresTransaction(session, self._collections, self._unique)

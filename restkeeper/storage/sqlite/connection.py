@@ -63,6 +63,8 @@ DIALECT = Dialect(
     is_unnumbered="0",
     store="store, pragma_schema_version",
     epoch=EPOCH,
+    origin=f"(SELECT {EPOCH} FROM store, pragma_schema_version)",  # noqa: S608 - a constant expression
+    is_new="position = (SELECT last_insert_rowid())",
     migration="(SELECT user_version FROM pragma_user_version)",
     newest="(SELECT coalesce(max(position), 0) FROM events)",
     **dict.fromkeys(("for_update", "for_change", "for_update_of_free", "for_key_share"), ""),  # there is one writer
@@ -111,10 +113,7 @@ class SqliteConnection(sqlite3.Connection):
         return [step for *_, step in steps if any(name in step for name in ("items", " other ", "ORDER BY"))]
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        self.rows(statement, parameters)
-
-    def pattern(self, type: str) -> str:
-        return type
+        self.execute(DIALECT[statement], _with_lists(parameters)).fetchall()
 
 
 def _with_lists(parameters: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Items, responses and events in SQLite."""
+"""Items and responses in SQLite."""
 
 import re
 import sqlite3
@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.deliveries import events_of, parameters_of
 from restkeeper.storage.errors import (
     DuplicateValue,
     RecordNotFound,
@@ -22,20 +21,10 @@ from restkeeper.storage.errors import (
     SearchTooLong,
     StoreError,
 )
-from restkeeper.storage.interface import (
-    MOST_EXAMINED,
-    PAGE_BYTES,
-    Collection,
-    Event,
-    EventFilter,
-    Events,
-    Record,
-    StoredResponse,
-    parse_id,
-)
-from restkeeper.storage.sqlite.connection import DIALECT, EPOCH, SqliteConnection, interrupt_after, snapshot
+from restkeeper.storage.interface import Collection, Record, StoredResponse
+from restkeeper.storage.sqlite.connection import DIALECT, SqliteConnection, interrupt_after
 from restkeeper.storage.sqlite.migrations import fields_of
-from restkeeper.storage.transactions import INSERT, NOT_FOUND, Transaction, row_of, values_of
+from restkeeper.storage.transactions import INSERT, NOT_FOUND, Transaction, values_of
 
 _TOUCH = "UPDATE counters SET changes = changes + 1, items = items + ? WHERE collection = ? AND revision = ?"
 
@@ -59,41 +48,15 @@ _SWEEP = """\
 DELETE FROM responses
 WHERE rowid IN (SELECT rowid FROM responses ORDER BY rowid LIMIT ?) AND NOT stored_at BETWEEN ? AND ?"""
 
-_RECORD = """\
-INSERT INTO events
-    (origin, type, collection, item, at, data, owner, fingerprint, removed, former)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-
-_SELECT_BOUNDS = f"""\
-SELECT
-    (SELECT coalesce(min(position), 1) FROM events),
-    (SELECT coalesce(max(position), 0) FROM events),
-    {EPOCH},
-    (SELECT origin FROM events WHERE position = ?)
-FROM store, pragma_schema_version"""  # noqa: S608 - a constant expression
-
-_SELECT_ORIGIN = "SELECT (SELECT origin FROM events WHERE position = ?)"
-
-_SELECT_EVENTS = """\
-SELECT
-    {event_for_readers}
-FROM events
-WHERE position > :after AND position <= :until AND {wanted}
-ORDER BY position
-LIMIT :limit"""
-
 
 class SqliteTransaction(Transaction):
-    """See `base.Transaction`. The file keeps its `epoch` while the transaction is open.
+    """See `base.Transaction`. It has the only lock, on the whole file: a record need not be locked."""
 
-    It has the only lock, on the whole file: a record need not be locked.
-    """
+    feed = "restkeeper.storage.sqlite.feed:SqliteFeed"
+    database: SqliteConnection
 
-    _database: SqliteConnection
-
-    def __init__(self, connection: SqliteConnection, epoch: str, collections: Mapping[str, Collection]) -> None:
-        self._database = connection
-        self._epoch = epoch
+    def __init__(self, connection: SqliteConnection, collections: Mapping[str, Collection]) -> None:
+        self.database = connection
         self._collections = collections
         self._failure: StoreError | None = None
 
@@ -110,18 +73,18 @@ class SqliteTransaction(Transaction):
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         before, self._failure = self._failure, None
-        self._database.execute("SAVEPOINT changes")
+        self.database.execute("SAVEPOINT changes")
         try:
             yield
             self.require_success()
         except BaseException:
-            if self._database.in_transaction:  # SQLite itself ends it after some errors, such as of a full disk
-                self._database.execute("ROLLBACK TO changes")
+            if self.database.in_transaction:  # SQLite itself ends it after some errors, such as of a full disk
+                self.database.execute("ROLLBACK TO changes")
             raise
         finally:
             self._failure = before
-            if self._database.in_transaction:
-                self._database.execute("RELEASE changes")
+            if self.database.in_transaction:
+                self.database.execute("RELEASE changes")
 
     @contextmanager
     def _limit(self, seconds: float | None) -> Iterator[None]:
@@ -130,38 +93,22 @@ class SqliteTransaction(Transaction):
             return
         error = partial(self._failed, SearchTooLong(seconds))  # the whole transaction is of others, too, and goes on
         now = thread_time  # which no other process makes longer
-        with self._timed(now), interrupt_after(self._database, seconds, now, error):
+        with self._timed(now), interrupt_after(self.database, seconds, now, error):
             yield
 
     def require_present(self, collection: str, ids: Sequence[str], missing: Callable[[str], ReferenceMissing]) -> None:
-        for (absent,) in self._database.execute(_ABSENT, (orjson.dumps(ids).decode(), collection)).fetchall():
+        for (absent,) in self.database.execute(_ABSENT, (orjson.dumps(ids).decode(), collection)).fetchall():
             raise self._failed(missing(absent))
 
     def store_response(self, id: bytes, response: StoredResponse, *, expired_before: float) -> None:
-        if self._database.execute(_INSERT_RESPONSE, (id, *response)).rowcount:
+        if self.database.execute(_INSERT_RESPONSE, (id, *response)).rowcount:
             return
-        if not self._database.execute(_DELETE_EXPIRED, (id, expired_before)).rowcount:
+        if not self.database.execute(_DELETE_EXPIRED, (id, expired_before)).rowcount:
             raise self._failed(ResponseStored("the response to this request is stored"))
-        self._database.execute(_INSERT_RESPONSE, (id, *response))
+        self.database.execute(_INSERT_RESPONSE, (id, *response))
 
     def sweep_responses(self, before: float, limit: int, *, latest: float = inf) -> int:
-        return self._database.execute(_SWEEP, (limit, before, latest)).rowcount
-
-    def add_event(self, event: Event) -> None:
-        self._record_now(event)
-
-    def _record_now(self, event: Event) -> tuple[int, str]:
-        return self._database.execute(_RECORD, (self._epoch, *row_of(event))).lastrowid or 0, self._epoch
-
-    def queue_manually(self, webhook: str, event: str | Event) -> int:
-        """Ends the transaction after RecordNotFound, as a change does."""
-        try:
-            return super().queue_manually(webhook, event)
-        except RecordNotFound as error:
-            raise self._failed(error) from None
-
-    def _number_all(self) -> None:
-        """See `Deliveries`: events have their positions from the beginning."""
+        return self.database.execute(_SWEEP, (limit, before, latest)).rowcount
 
     def insert_all(self, collection: str, records: Sequence[Record]) -> None:
         """Inserts all records by one statement, which opens the indexes once."""
@@ -170,7 +117,7 @@ class SqliteTransaction(Transaction):
         rows = [[values[name] for name in names] for values in (values_of(collection, record) for record in records)]
         marks = ", ".join([f"({', '.join('?' * len(names))})"] * len(rows))
         try:
-            self._database.execute(f"{insert}{values}{marks}", [*chain(*rows)])
+            self.database.execute(f"{insert}{values}{marks}", [*chain(*rows)])
         except sqlite3.IntegrityError as error:
             raise self._failed(DuplicateValue(*fields_of(error))) from None
         self._touch(collection, len(records))
@@ -179,7 +126,7 @@ class SqliteTransaction(Transaction):
         self, statement: str, item: Mapping[str, Any], of: Record | None = None, *, adds: int = 0, counts: bool = True
     ) -> None:
         try:
-            cursor = self._database.execute(DIALECT[statement], item)
+            cursor = self.database.execute(DIALECT[statement], item)
         except sqlite3.IntegrityError as error:
             raise self._failed(DuplicateValue(*fields_of(error), collection=item["collection"], of=of)) from None
         if cursor.rowcount == 0:
@@ -190,30 +137,11 @@ class SqliteTransaction(Transaction):
     def set_aside(self, collection: str) -> str:
         """Moves the items in parts: a statement has a copy of each page that it changes in memory."""
         values = {"collection": collection, "aside": f"{collection}!", "most": SET_ASIDE_TOGETHER}
-        while self._database.execute(_SET_ASIDE, values).rowcount:
+        while self.database.execute(_SET_ASIDE, values).rowcount:
             pass
         return str(values["aside"])
 
     def _touch(self, collection: str, adds: int) -> None:
         revision = self._collections[collection].revision
-        if not self._database.execute(_TOUCH, (adds, collection, revision)).rowcount:
+        if not self.database.execute(_TOUCH, (adds, collection, revision)).rowcount:
             raise self._failed(RevisionDiffers(collection, revision, self.revision(collection)))
-
-
-def find_events(connection: SqliteConnection, after: str, filter: EventFilter, limit: int) -> Events:
-    """See `deliveries.events_of`."""
-    with snapshot(connection):
-        position, _ = parse_id(after)
-        bounds = connection.execute(_SELECT_BOUNDS, (position,)).fetchone()
-        oldest, newest, *_ = bounds
-        start = position if after else oldest - 1
-        end = min(start + MOST_EXAMINED, newest)
-        rows, size = [], 0
-        values = {**parameters_of(connection, filter), "after": start, "until": end, "limit": limit}
-        for row in connection.select(_SELECT_EVENTS, values):
-            rows.append(row)
-            size += len(row[4]) + len(row[7] or b"")
-            if len(rows) == limit or size > PAGE_BYTES:
-                return events_of(bounds, after, rows)
-        (end_origin,) = connection.execute(_SELECT_ORIGIN, (end,)).fetchone()
-        return events_of(bounds, after, rows, end, end_origin)

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.interface import ANY, SORTED, Collection, Field, Filter, Kind, Op, Query
+from restkeeper.storage.interface import ANY, Collection, Field, Filter, Kind, Op, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.queries import Column, conditions, order_of, outline, parameters
-from restkeeper.storage.sql import literal, path_of, record_columns
+from restkeeper.storage.sql import SORTED, literal, path_of, record_columns
 
 AS_BYTES = "CAST({} AS BLOB)"
 COLUMNS = record_columns(AS_BYTES)

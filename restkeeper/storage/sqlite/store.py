@@ -20,7 +20,7 @@ from typing import IO, Concatenate, ParamSpec, TypeVar
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.base import SCAN, Store, spool
 from restkeeper.storage.errors import EpochMissing, StoreDamaged, StoreFailing, StoreFull, StoreGone, StoreUnavailable
-from restkeeper.storage.interface import Collection, EventFilter, Events, Query, Subscription
+from restkeeper.storage.interface import Collection, Query
 from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.plans import is_search
@@ -30,7 +30,7 @@ from restkeeper.storage.sqlite.backup import require_backup, write_backup
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import is_disk_full, is_full, store_error, translated
 from restkeeper.storage.sqlite.file import LockFile, StoreFile, create_store, find_damage, opened_file, size_of
-from restkeeper.storage.sqlite.items import find_events
+from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, version_of
 from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import LogLimit, Writer
@@ -88,6 +88,8 @@ def _register_ends() -> None:
 
 class SqliteStore(Store):
     """The path ":memory:" means a store in memory, which has no `min_free_space`."""
+
+    feed = SqliteTransaction.feed
 
     def __init__(self, path: str, collections: Iterable[Collection], options: Options = DEFAULTS) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -171,18 +173,12 @@ class SqliteStore(Store):
     ) -> T:
         indexed = not is_search(collection, query)
         if indexed and not (query.narrows or query.sort):  # one page in order of id
-            return self._read(find)
-        return self._searches.answer(self._read, find, indexed=indexed)
+            return self.read_with(find)
+        return self._searches.answer(self.read_with, find, indexed=indexed)
 
-    def events(self, after: str, filter: EventFilter, limit: int) -> Events:
-        return self._read(find_events, after, filter, limit)
-
-    def subscriptions(self, active: Sequence[str], now: float) -> list[Subscription]:
-        """Notices that the file was replaced, also in a process that only reads."""
-        self._require_file()
-        return super().subscriptions(active, now)
-
-    def _read(self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
+    def read_with(
+        self, read: Callable[Concatenate[SqliteConnection, P], T], *arguments: P.args, **options: P.kwargs
+    ) -> T:
         try:
             return self._read_once(read, *arguments, **options)
         except EpochMissing:
@@ -201,7 +197,7 @@ class SqliteStore(Store):
             try:
                 connection = opened.idle.pop()
             except IndexError:
-                self._require_file()  # the log of this file would damage another one
+                self.require_file()  # the log of this file would damage another one
                 connection = opened.connect()
                 opened.readers += 1
             try:
@@ -272,7 +268,7 @@ class SqliteStore(Store):
             raise StoreFull(f"the disk of the store has {free} free bytes, and {least} are needed or reserved")
 
     def _spooled(self, collection: str) -> IO[bytes]:
-        return self._read(_spool_items, collection, self._folder)
+        return self.read_with(_spool_items, collection, self._folder)
 
     def tidy(self, *gone: str) -> list[str]:
         writer, dropped = self._writer, list[str]()
@@ -286,7 +282,7 @@ class SqliteStore(Store):
             if not replace:
                 raise FileExistsError(f"{target} exists: name another file, or use --replace")
             require_backup(target, Path(self._path))
-        write_backup(self._read, target)
+        write_backup(self.read_with, target)
 
     def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
         """See `base.MemoryStore`."""
@@ -295,7 +291,7 @@ class SqliteStore(Store):
     def saved(self) -> sqlite3.Connection:
         """See `base.MemoryStore`."""
         copy = sqlite3.connect(":memory:", check_same_thread=False)
-        self._read(lambda connection: connection.backup(copy))
+        self.read_with(lambda connection: connection.backup(copy))
         return copy
 
     def load(self, saved: sqlite3.Connection) -> None:
@@ -314,7 +310,7 @@ class SqliteStore(Store):
             if damage := lock.note:
                 raise StoreDamaged(f"the store is damaged: {damage}")
         epoch = self.epoch
-        if self._read(_checked_epoch) != epoch:
+        if self.read_with(_checked_epoch) != epoch:
             raise StoreUnavailable("the file has another store than the one that was opened")
         self._require_space()
 
@@ -339,7 +335,7 @@ class SqliteStore(Store):
             if opened.lock:
                 opened.lock.close()
 
-    def _require_file(self) -> None:
+    def require_file(self) -> None:
         if file := self._parts.file:
             file.require()
 

@@ -136,7 +136,8 @@ class Writer:
         queued = _Work(work, deadline)
         if not wait:
             with self.exclusively(0):
-                self._commit(iter([queued]), self._begin(deadline))
+                self._begin(deadline)
+                self._commit(iter([queued]))
             return queued.outcome()  # type: ignore[no-any-return]
         self._queue.add(queued.caller, queued)
         try:
@@ -196,13 +197,13 @@ class Writer:
                 while self._lock and self._lock.others_wait() and self._clock.monotonic() < end:
                     self._clock.sleep(RETRY_SECONDS)
             try:
-                epoch = self._begin(work.deadline)
+                self._begin(work.deadline)
             except StoreUnavailable as error:
                 self._queue.remove(work.caller, work)
                 work.finish(error)
                 return
             start = self._clock.monotonic()
-            self._commit(self._take(), epoch)
+            self._commit(self._take())
             self._was_long = self._clock.monotonic() - start > LONG_SECONDS
 
     def _take(self) -> Iterator["_Work"]:
@@ -219,8 +220,8 @@ class Writer:
             if (now := self._clock.monotonic()) >= end or now - began >= WORK_SECONDS:
                 return
 
-    def _begin(self, deadline: float) -> str:
-        """Start a transaction and return the file's epoch. Raises StoreUnavailable, also as `require_known`."""
+    def _begin(self, deadline: float) -> None:
+        """Start a transaction, in which the file has an epoch. Raises StoreUnavailable, also as `require_known`."""
         if self._file:
             self._file.require()
         self.before()
@@ -232,7 +233,7 @@ class Writer:
                 if migration > len(MIGRATIONS):
                     require_known(migration, oldest, len(MIGRATIONS))
                 if epoch:
-                    return str(epoch)
+                    return
                 make_epoch(self.connection)
                 self.connection.execute("COMMIT")  # before any work, so that readers see the same epoch
         except sqlite3.Error as error:
@@ -245,7 +246,7 @@ class Writer:
             if self._lock:
                 self._lock.hide_waiting()
 
-    def _commit(self, works: Iterator["_Work"], epoch: str) -> None:
+    def _commit(self, works: Iterator["_Work"]) -> None:
         """Run works in the open transaction, and commit. A work fails alone; if the transaction fails, all fail."""
         batch: list[_Work] = []
         failure: StoreUnavailable | None = None
@@ -254,12 +255,12 @@ class Writer:
                 batch.append(queued)
                 began = self._clock.monotonic()
                 try:
-                    self._run(queued, epoch, sole=len(batch) == 1 and not self._queue)
+                    self._run(queued, sole=len(batch) == 1 and not self._queue)
                 finally:
                     self._queue.charge(queued.caller, self._clock.monotonic() - began)
                 if queued.error is not None and not self.connection.in_transaction:
                     return  # the only work has failed
-            self.after(SqliteTransaction(self.connection, epoch, self._collections))
+            self.after(SqliteTransaction(self.connection, self._collections))
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = store_error(_FAILED, error, self._log_limit.path)
@@ -278,7 +279,7 @@ class Writer:
                 for queued in batch:
                     queued.finish(failure)
 
-    def _run(self, queued: "_Work", epoch: str, *, sole: bool) -> None:
+    def _run(self, queued: "_Work", *, sole: bool) -> None:
         """Run a work; if it fails, roll back to its savepoint.
 
         The `sole` work of a transaction has no savepoint, because SQLite copies every page that changes after one.
@@ -287,7 +288,7 @@ class Writer:
             self.connection.execute("SAVEPOINT work")
         self._runs_in = threading.get_ident()
         try:
-            queued.run(SqliteTransaction(self.connection, epoch, self._collections))
+            queued.run(SqliteTransaction(self.connection, self._collections))
         finally:
             self._runs_in = 0
         if not sole:

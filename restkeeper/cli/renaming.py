@@ -13,7 +13,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.features.events.types import known_types
 from restkeeper.service import Service
 from restkeeper.storage import renaming
-from restkeeper.storage.base import SCAN, Transaction
+from restkeeper.storage.base import SCAN
 from restkeeper.storage.errors import GONE
 from restkeeper.storage.feed import last_event
 from restkeeper.storage.interface import Record
@@ -69,10 +69,10 @@ def forget(name: str, yes: bool) -> None:
     about = f"{_unserved(service, store.stored(), name).items:,} items of {name}"
     if not yes:
         click.confirm(f"Delete {about}, for ever?", abort=True, err=True)
-    store.write(partial(Transaction.mark_gone, collection=name, now=rfc3339(service.clock.time())), use_reserve=True)
+    store.write(partial(renaming.mark_gone, collection=name, now=rfc3339(service.clock.time())), use_reserve=True)
     last_event(store)  # nobody adds events of it: all of them have positions
     store.tidy(name)
-    while store.write(partial(Transaction.forget, collection=name, limit=FORGOTTEN), use_reserve=True):
+    while store.write(partial(renaming.forget, collection=name, limit=FORGOTTEN), use_reserve=True):
         time.sleep(PAUSE_SECONDS)
     click.echo(f"{about} are deleted")
 

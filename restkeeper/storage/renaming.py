@@ -6,6 +6,7 @@ The former name keeps a row of counters: programs that serve it read there that 
 from restkeeper.storage.errors import GONE
 from restkeeper.storage.interface import LAST_IDS
 from restkeeper.storage.sql import MIGRATIONS, Database, require_usable
+from restkeeper.storage.transactions import Transaction
 
 _LAST_IDS = f"collection = '{LAST_IDS.name}' AND id IN (:old, :new)"
 
@@ -88,29 +89,25 @@ def rename(database: Database, old: str, new: str, singular: str, *, is_singleto
         database.change(statement, names)
 
 
-class Renaming:
-    """The part of a `base.Transaction` with the names of collections."""
+def mark_gone(transaction: Transaction, collection: str, now: str) -> None:
+    """Let programs that serve a collection read and write nothing of it."""
+    transaction.database.change(_MARK_GONE, {"collection": collection, "now": now, "gone": GONE})
 
-    database: Database
 
-    def mark_gone(self, collection: str, now: str) -> None:
-        """Let programs that serve a collection read and write nothing of it."""
-        self.database.change(_MARK_GONE, {"collection": collection, "now": now, "gone": GONE})
+def forget(transaction: Transaction, collection: str, limit: int) -> int:
+    """Delete at most `limit` items or events of a collection that is GONE; return how many.
 
-    def forget(self, collection: str, limit: int) -> int:
-        """Delete at most `limit` items or events of a collection that is GONE; return how many.
-
-        An event leaves its position, so that cursors stay valid. With the last one all else is deleted.
-        """
-        values = {"collection": collection, "limit": limit}
-        if deleted := len(self.database.rows(_FORGET_ITEMS, values)):
-            self.database.change(_UNCOUNT, {"collection": collection, "deleted": deleted})
-            return deleted
-        if positions := [position for (position,) in self.database.rows(_SOME_EVENTS, values)]:
-            within = {"collection": collection, "first": positions[0], "last": positions[-1]}
-            for statement in _FORGET_EVENTS:
-                self.database.change(statement, within)
-            return len(positions)
-        for statement in _FORGET_REST:
-            self.database.change(statement, values)
-        return 0
+    An event leaves its position, so that cursors stay valid. With the last one all else is deleted.
+    """
+    database, values = transaction.database, {"collection": collection, "limit": limit}
+    if deleted := len(database.rows(_FORGET_ITEMS, values)):
+        database.change(_UNCOUNT, {"collection": collection, "deleted": deleted})
+        return deleted
+    if positions := [position for (position,) in database.rows(_SOME_EVENTS, values)]:
+        within = {"collection": collection, "first": positions[0], "last": positions[-1]}
+        for statement in _FORGET_EVENTS:
+            database.change(statement, within)
+        return len(positions)
+    for statement in _FORGET_REST:
+        database.change(statement, values)
+    return 0

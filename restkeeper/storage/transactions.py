@@ -13,7 +13,6 @@ from restkeeper.storage.interface import ALL, Collection, Group, Index, Page, Qu
 from restkeeper.storage.planning import count_items, find_ids
 from restkeeper.storage.plans import is_indexed, wanted_indexes
 from restkeeper.storage.records import state_of, stored_states
-from restkeeper.storage.renaming import Renaming
 from restkeeper.storage.sql import Database
 
 NOT_FOUND = "there is no such item"
@@ -93,7 +92,7 @@ class LockPlan(dict[str, bool]):
     """
 
 
-class Transaction(Renaming, ABC):
+class Transaction(ABC):
     """The operations inside `Store.write`: all are committed, or none. Changes of items raise RevisionDiffers.
 
     An exception, but RecordNotFound of a read, ends the transaction: nothing of it is stored, also if `work` catches
@@ -166,14 +165,14 @@ class Transaction(Renaming, ABC):
     def _limit(self, seconds: float | None) -> AbstractContextManager[None]:
         """A context whose reads each work for so many seconds at most. Raises SearchTooLong."""
 
-    def lock_collection(self, collection: str, *, shared: bool = False) -> None:
+    def lock_collection(self, collection: str, *, shared: bool = False) -> None:  # noqa: B027 - no store has to
         """Let no other transaction change items of a collection until this one ends: what is read after it stays so.
 
         A `shared` lock, which each change of an item takes, excludes only locks that are not shared. Transactions wait
         for such a lock in the order in which they come. With one writer at a time there is nothing to lock.
         """
 
-    def flush(self) -> None:
+    def flush(self) -> None:  # noqa: B027 - no store has to
         """Raise what earlier changes are refused for, and a store that sends several together has not raised yet."""
 
     def insert(self, collection: str, record: Record) -> None:
@@ -221,7 +220,7 @@ class Transaction(Renaming, ABC):
         Raises what `missing` returns for the id of the first one that does not exist.
         """
 
-    def lock_to_delete(self, collection: str, id: str) -> None:
+    def lock_to_delete(self, collection: str, id: str) -> None:  # noqa: B027 - no store has to
         """Lock a record that is to be deleted: `require_present` of another transaction waits until this one ends.
 
         With one writer at a time there is nothing to lock.

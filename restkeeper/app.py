@@ -259,7 +259,7 @@ def _require_store(config: Config, stores: Collection[str]) -> None:
     """Raises ConfigError for a store of another kind than these."""
     scheme = config.database_url.partition("://")[0]
     backend = BACKENDS.get(scheme)  # tests use any memory
-    if backend and not backend.temporary and backend not in [BACKENDS[name] for name in stores]:
+    if backend and backend not in [BACKENDS[name] for name in ("memory", *stores)]:
         names = " or ".join(stores) or "no store"
         raise ConfigError(f"DATABASE_URL={scheme}://…: this service is made for {names}")
 

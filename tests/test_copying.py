@@ -21,16 +21,16 @@ from restkeeper.config import Config
 from restkeeper.service import service_of
 from restkeeper.storage import Options, locate, open_store
 from restkeeper.storage.base import Store, Transaction
+from restkeeper.storage.copying import Table
 from restkeeper.storage.deliveries import Deliveries
 from restkeeper.storage.errors import DuplicateValue, EventsExpired, StoreUnavailable
 from restkeeper.storage.feed import find_events, last_event
 from restkeeper.storage.interface import POSITION, Collection, Record, Sort, StoredResponse, StoredSchema
-from restkeeper.storage.location import Table
 from restkeeper.storage.postgresql import store as postgresql_store
 from restkeeper.storage.postgresql.store import PostgresCopy
+from restkeeper.storage.sqlite import copying as sqlite_copying
 from restkeeper.storage.sqlite import file
-from restkeeper.storage.sqlite import location as sqlite_location
-from restkeeper.storage.sqlite.location import SqliteCopy
+from restkeeper.storage.sqlite.copying import SqliteCopy
 from restkeeper.storage.transactions import Event
 from tests.live import ROOT
 from tests.outbox import SECRETS, event, lease, queue, settle, subscribe
@@ -54,7 +54,7 @@ STOPPED_COPY = """\
 import sys, threading
 from restkeeper.__main__ import main
 from restkeeper.storage.postgresql.store import PostgresCopy
-from restkeeper.storage.sqlite.location import SqliteCopy
+from restkeeper.storage.sqlite.copying import SqliteCopy
 
 def stopped(add):
     def begin(rows):
@@ -327,7 +327,7 @@ class TestInterrupted:
         """As on a full disk: the source can be used as before, and the same command copies all later."""
         target, before = url(kind), items(source)
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite_location, "sync", lambda path: os.open(f"{path}/none", os.O_RDONLY))
+            patch.setattr(sqlite_copying, "sync", lambda path: os.open(f"{path}/none", os.O_RDONLY))
             patch.setattr(postgresql_store, "_NUMBERS", ("SELECT 1 / 0",))
             message = copy(source, target).output
         assert ("Not a directory" if kind == "sqlite" else "division by zero") in message

@@ -284,7 +284,7 @@ def test_a_failed_backup_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for name in ("restkeeper.storage.sqlite.backup.forget_identity", "restkeeper.storage.sqlite.backup.os.fsync"):
+    for name in ("restkeeper.storage.sqlite.copying.forget_identity", "restkeeper.storage.sqlite.copying.os.fsync"):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
             patch.setattr(name, fail)
             store.backup(tmp_path / "backup.db")
@@ -294,7 +294,7 @@ def test_a_failed_backup_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monk
     insert(store, "new")
     for name in ("forget_identity", "os.fsync", "Path.rename"):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
-            patch.setattr(f"restkeeper.storage.sqlite.backup.{name}", fail)
+            patch.setattr(f"restkeeper.storage.sqlite.copying.{name}", fail)
             store.backup(former, replace=True)
         assert (former.read_bytes(), names(tmp_path)) == (content, before)
     store.close()

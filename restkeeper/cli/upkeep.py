@@ -13,7 +13,7 @@ from restkeeper.clock import rfc3339
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.former import shortened
 from restkeeper.resources.migration import convert
-from restkeeper.storage import Location, locate, location
+from restkeeper.storage import Location, copying, locate
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Record
@@ -43,7 +43,7 @@ def restore(file: Path | None, discard: bool) -> None:
     that is damaged or no backup.
     """
     service = service_of_app(creates=True)
-    done = service.location.restore(file, discard=discard)
+    done: copying.Restored = service.location.restore(file, discard=discard)
     items = ", ".join(f"{count} {name}" for name, count in done.items.items()) or "no items"
     newest = f"; the newest change is of {done.newest}" if done.newest else ""
     click.echo(f"restored {file or service.location.name}: {items}{newest}")
@@ -68,7 +68,7 @@ def copy(source: str, target: str, discard: bool) -> None:
     """
     origin, destination = _located(source), _located(target)
     origin.require()
-    for table in location.copy(origin, destination, progress_bar, time, discard=discard):
+    for table in copying.copy(origin, destination, progress_bar, time, discard=discard):
         click.echo(f"{table.table}: {table.rows} rows, digest {table.digest}")
     click.echo(f"moved {origin.name} to {destination.name}: set DATABASE_URL and start the service again")
 

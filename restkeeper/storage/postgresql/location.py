@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +10,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.location import Copy, Options, Restored
+from restkeeper.storage.location import Options
 
 
 class PostgresLocation:
@@ -43,17 +42,17 @@ class PostgresLocation:
     def size(self) -> int:
         return int(_backend().size_of(self._url) or 0)
 
-    def restore(self, backup: Path | None, *, discard: bool) -> Restored:
+    def restore(self, backup: Path | None, *, discard: bool) -> Any:
         if backup:
             tools = "pg_restore, or a restore to a point in time"
             raise StoreUnavailable(f"PostgreSQL has its own tools: {tools}; then run: restkeeper restore, without FILE")
-        return Restored(_backend().renew(self._url), None, None)
+        return _backend().renewed(self._url)
 
-    def alone(self, clock: Clock) -> AbstractContextManager[Copy]:
-        return cast(AbstractContextManager[Copy], _backend().alone(self._url, clock))
+    def alone(self, clock: Clock) -> Any:
+        return _backend().alone(self._url, clock)
 
-    def as_target(self, clock: Clock) -> AbstractContextManager[Copy]:
-        return cast(AbstractContextManager[Copy], _backend().as_target(self._url, clock))
+    def as_target(self, clock: Clock) -> Any:
+        return _backend().as_target(self._url, clock)
 
 
 def _backend() -> Any:

@@ -18,10 +18,11 @@ import psycopg
 
 from restkeeper.clock import Clock
 from restkeeper.storage.base import SCAN, Store, spool
+from restkeeper.storage.copying import Copy, Restored, Table
 from restkeeper.storage.errors import StoreGone, StoreReadOnly, StoreUnavailable
 from restkeeper.storage.feed import last_event
 from restkeeper.storage.interface import POSITION, Collection, Query
-from restkeeper.storage.location import DEFAULTS, Copy, Options, Table
+from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.plans import is_search
 from restkeeper.storage.postgresql import limits
@@ -237,8 +238,8 @@ def size_of(url: str) -> int | None:
         return sum(int(size) for (size,) in session.fetch(_SIZES, (list(TABLES),)))
 
 
-def renew(url: str) -> dict[str, int]:
-    """Give a store with another history a new epoch, a random text; return the numbers of its items by collection.
+def renewed(url: str) -> Restored:
+    """Give a store with another history a new epoch, a random text.
 
     What was restored, or has lost commits, will have the same revisions and positions again, with other contents.
     """
@@ -247,7 +248,7 @@ def renew(url: str) -> dict[str, int]:
             raise StoreUnavailable("the database has no store")
         require_layout_of(session)
         session.apply(f"UPDATE store SET epoch = {NEW_EPOCH}, moved_to = ''")  # noqa: S608 - a constant expression
-        return dict(session.fetch(_ITEMS))
+        return Restored(dict(session.fetch(_ITEMS)), None, None)
 
 
 @contextmanager

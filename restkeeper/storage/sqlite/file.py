@@ -140,22 +140,6 @@ class LockFile:
         return True
 
 
-@contextmanager
-def require_unused(target: Path, lock: LockFile) -> Iterator[None]:
-    """Lock the store for this process. Raises StoreUnavailable if it is open anywhere."""
-    if not lock.try_exclusive():
-        raise StoreUnavailable(f"{target} is in use: stop the service, its delivery workers and all commands first")
-    if not target.exists():
-        yield
-        return
-    with target.open("r+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, SHARED_SIZE, SHARED_FIRST)
-        except OSError:
-            raise StoreUnavailable(f"{target} is in use: another program has it open") from None
-        yield
-
-
 def require_regular(path: str | Path) -> None:
     """Raises StoreUnavailable for a folder, a device or a pipe."""
     if os.path.exists(path) and not os.path.isfile(path):
@@ -389,12 +373,3 @@ def size_of(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or a folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from shutil import disk_usage
@@ -26,7 +27,6 @@ from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.plans import is_search
 from restkeeper.storage.records import epoch_of, stored_states
 from restkeeper.storage.sql import MIGRATIONS, is_breaking, require_usable
-from restkeeper.storage.sqlite.backup import require_backup, write_backup
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import is_disk_full, is_full, store_error, translated
 from restkeeper.storage.sqlite.file import LockFile, StoreFile, create_store, find_damage, opened_file, size_of
@@ -278,11 +278,9 @@ class SqliteStore(Store):
         return dropped
 
     def backup(self, target: Path, *, replace: bool = False) -> None:
-        if target.exists():
-            if not replace:
-                raise FileExistsError(f"{target} exists: name another file, or use --replace")
-            require_backup(target, Path(self._path))
-        write_backup(self.read_with, target)
+        """See `base.Store`. What writes backups is loaded now: most processes of a service make none."""
+        copying = import_module("restkeeper.storage.sqlite.copying")
+        copying.write_backup(self.read_with, Path(self._path), target, replace=replace)
 
     def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
         """See `base.MemoryStore`."""

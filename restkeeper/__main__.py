@@ -5,6 +5,7 @@ before any other import, and `restkeeper new` starts faster.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,19 +13,22 @@ from flask.cli import ScriptInfo
 
 import restkeeper
 from restkeeper.cli.commands import COMMANDS as COMMANDS_OF_SERVICE
-from restkeeper.cli.commands import load_command
-from restkeeper.cli.loading import is_file, load_application
+from restkeeper.cli.commands import LazyCommand
+from restkeeper.cli.loading import FILE, is_file, load_application
+from restkeeper.features import FEATURES
+from restkeeper.web.application import Application
 
+ALONE = {"contract", "copy"}  # these commands of the service load what they need themselves
+WITH_SERVICE = {**COMMANDS_OF_SERVICE, **{name: each for feature in FEATURES for name, each in feature.cli.items()}}
 COMMANDS = {
-    "new": "restkeeper.cli.new:new",
-    "serve": "restkeeper.server.serve:serve_folder",
-    "harness": "restkeeper.server.serve:serve_harness",
-    "FILE": "restkeeper.server.serve:serve_file",
-    "schema": "restkeeper.cli.files:schema",
-    "eject": "restkeeper.cli.files:eject",
-    **COMMANDS_OF_SERVICE,
+    "new": ("restkeeper.cli.new:new", "Write a service to the new folder NAME."),
+    "serve": ("restkeeper.server.serve:serve_folder", "Serve the service in FOLDER, by default the present folder."),
+    "harness": ("restkeeper.server.serve:serve_harness", "Serve the test harness of the service in FOLDER."),
+    "FILE": ("restkeeper.server.serve:serve_file", "Serve a JSON FILE: its arrays are collections."),
+    "schema": ("restkeeper.cli.files:schema", "Print the JSON Schema that the values of a JSON FILE have."),
+    "eject": ("restkeeper.cli.files:eject", "Write the service that a JSON FILE has become."),
+    **WITH_SERVICE,
 }
-WITH_SERVICE = COMMANDS_OF_SERVICE.keys() - {"contract", "copy"}  # these two load what they need themselves
 
 
 class _Commands(click.Group):
@@ -32,7 +36,13 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_command(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
+        """A command; another name is that of a command of the service in the present folder, or of its features."""
+        if found := COMMANDS.get(cmd_name):
+            return LazyCommand(cmd_name, *found)
+        if ctx.resilient_parsing or not Path(FILE).is_file():
+            return None
+        ctx.obj = script = ScriptInfo(create_app=lambda: load_application(Path.cwd()))
+        return script.load_app().cli.get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A file, with options before or after it, is served by a command of its own."""
@@ -49,8 +59,15 @@ def main(context: click.Context) -> None:
 
     `restkeeper db.json` serves a JSON file.
     """
-    if context.invoked_subcommand in WITH_SERVICE:
-        context.obj = ScriptInfo(create_app=lambda: load_application(Path.cwd()))
+    if (name := context.invoked_subcommand) in WITH_SERVICE.keys() - ALONE:
+        context.obj = ScriptInfo(create_app=partial(_load, context, name))
+
+
+def _load(context: click.Context, name: str) -> Application:
+    """The service of the present folder. Raises ClosedFeature if the command with this name is of one."""
+    app = load_application(Path.cwd())
+    app.cli.get_command(context, name)
+    return app
 
 
 if __name__ == "__main__":

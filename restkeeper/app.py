@@ -14,7 +14,7 @@ from restkeeper.cli.commands import add_commands, is_running
 from restkeeper.clock import Clock, rfc3339
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
-from restkeeper.feature import Feature, loaded, mount_routes, take_part
+from restkeeper.feature import Feature, loaded
 from restkeeper.features import FEATURES
 from restkeeper.resources.checks import RESERVED
 from restkeeper.resources.declaration import Ownership
@@ -24,6 +24,7 @@ from restkeeper.resources.migration import convert
 from restkeeper.resources.references import References
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
+from restkeeper.seams import mount_routes, seams_of, take_part
 from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
@@ -117,6 +118,7 @@ class _Program:
         if is_open and self.config.harness and not self._empty:
             self._empty = cast(MemoryStore, service.store).saved()
         app = _application(service, self.features, self.blueprints)
+        add_commands(app, self.features, self.closed)
         if is_open:
             _convert(service)
         for ready in app.ready.functions:
@@ -188,7 +190,7 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
     app.checking.add(guard.authorize, stage=Stage.PERMISSION)
     app.checking.add(require_query_used, stage=Stage.PERMISSION)  # a write that would ignore a part of its query
 
-    parts = [feature.seams(service) for feature in features]
+    parts = [seams_of(feature, service) for feature in features]
     for seams in parts:
         take_part(service, seams)
     if config.auth == "required" and not guard.identifying.functions:
@@ -217,7 +219,6 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
     serve_blueprints(service, blueprints)
     guard.register(app)
     service.lookup.register(app)
-    add_commands(app)  # flask keys | import | export | backup | restore | migrate | rename | forget | reap | deliver
     return app
 
 

@@ -1,24 +1,27 @@
 """Features: objects that take part in a service by its seams.
 
-A seam is a place of the kernel that calls functions of the features, in the order of the features.
+A seam is a place of the kernel that calls functions of the features, in the order of the features. This module loads
+nothing of the kernel: the list of features is there before a server patches the standard library.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flask import Blueprint, Request
+if TYPE_CHECKING:
+    from flask import Blueprint, Request
 
-from restkeeper.config import ConfigError
-from restkeeper.resources.changes import Change, Domain, Once, Unit
-from restkeeper.resources.resource import Resource
-from restkeeper.resources.views import StoredView, View, Views
-from restkeeper.service import Service
-from restkeeper.storage.interface import Collection, Key
-from restkeeper.web.application import Answered, Check, Stage, Wsgi
-from restkeeper.web.auth import Credentials
-from restkeeper.web.operations import Contribution
+    from restkeeper.resources.changes import Change, Once, Unit
+    from restkeeper.resources.resource import Resource
+    from restkeeper.resources.views import StoredView, View, Views
+    from restkeeper.service import Service
+    from restkeeper.storage.interface import Collection, Key
+    from restkeeper.web.application import Answered, Check, Stage, Wsgi
+    from restkeeper.web.auth import Credentials
+    from restkeeper.web.operations import Contribution
 
 
 @dataclass(frozen=True)
@@ -65,52 +68,35 @@ class FeatureParts(NamedTuple):
 class Feature:
     """What a service can do without. To name one loads nothing of it: a text "module:name" stands for what is there.
 
-    `install` returns how it takes part. `collections` are served as those of the service; `items` and `records` are
-    stored, and the feature serves them itself, if anybody. `settings` are the fields of `Config` that have no effect
-    while it is closed, and `needs` the features that it is built on. One that is not `usual` is open only if it is
-    named.
+    `install` returns how it takes part; without it, the feature has only what it declares. `collections` are served as
+    those of the service; `items` and `records` are stored, and the feature serves them itself, if anybody. `settings`
+    are the fields of `Config` that have no effect while it is closed, and `needs` the features that it is built on.
+    `cli` has its commands by their names: "module:command", and what that does. A feature that is not `usual` is open
+    only if it is named.
     """
 
     name: str
-    install: Callable[[Service], Seams] | str
+    install: Callable[[Service], Seams] | str | None = None
     settings: tuple[str, ...] = ()
     collections: tuple[Resource | str, ...] = ()
     items: tuple[Resource | str, ...] = ()
     records: tuple[Collection | str, ...] = ()
     needs: tuple[str, ...] = ()
     usual: bool = True
+    cli: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
 
     def stored(self) -> FeatureParts:
         """What it stores. Loads the modules that declare it."""
         return FeatureParts(*(tuple(map(loaded, names)) for names in (self.collections, self.items, self.records)))
 
-    def seams(self, service: Service) -> Seams:
-        """How it takes part in a service. Raises what `install` raises, and ConfigError for what is none."""
-        seams: Any = loaded(self.install)(service)
-        if not isinstance(seams, Seams):
-            raise ConfigError(f"features: {self.name!r}: install must return Seams(…), not {seams!r}")
-        for seam, functions in vars(seams).items():
-            kinds = _KINDS.get(seam, Callable)
-            is_list = isinstance(functions, Sequence) and all(isinstance(value, kinds) for value in functions)
-            is_list = is_list and (kinds is not tuple or all(len(pair) == 2 for pair in functions))  # stage, check
-            if not (is_list if seam != "once" else functions is None or callable(functions)):
-                raise ConfigError(f"features: {self.name!r}: {seam}={functions!r}: see the seams in docs/features.md")
-        return seams
-
     def __post_init__(self) -> None:
-        """Raises ValueError for a text in the place of several."""
+        """Raises ValueError for a text in the place of several, and for commands without a text about each."""
         for name in ("settings", "collections", "items", "records", "needs"):
             if isinstance(value := getattr(self, name), str):
                 raise ValueError(f"Feature({self.name!r}, {name}={value!r}): must be a tuple, such as ({value!r},)")
-
-
-# What is in the list of a seam, if that is no function.
-_KINDS: Mapping[str, Any] = {
-    "checking": tuple,
-    "identify": Credentials,
-    "routes": Blueprint | Callable,
-    "describe": Contribution,
-}
+        if not isinstance(self.cli, Mapping) or not all(map(_is_pair, self.cli.values())):
+            example = "{'audit': ('shop.audit:show', 'Show who changed what.')}"
+            raise ValueError(f"Feature({self.name!r}, cli={self.cli!r}): must be like {example}")
 
 
 def loaded(value: Any) -> Any:
@@ -121,35 +107,5 @@ def loaded(value: Any) -> Any:
     return getattr(import_module(module), name)
 
 
-def take_part(service: Service, seams: Seams) -> None:
-    """Let a feature take part in a service, after those before it."""
-    app, domain = service.app, service.domain
-    for wrap in seams.arriving:
-        app.wsgi_app = wrap(app.wsgi_app)  # type: ignore[method-assign]
-    for stage, check in seams.checking:
-        app.checking.add(check, stage=stage)
-    app.answered.add(*seams.answered)
-    service.guard.identifying.add(*seams.identify)
-    service.lookup.ahead.add(*seams.ahead)
-    domain.view.add(*seams.view)
-    domain.query.add(*seams.query)
-    if seams.once:
-        if domain.once is not Domain.once:
-            raise ConfigError("features: two of them have the seam `once`: close 'idempotency', or the other one")
-        domain.once = seams.once
-    domain.changing.add(*seams.changing)
-    domain.changed.add(*seams.changed)
-    app.ready.add(*seams.ready)
-    service.contributions.extend(seams.describe)
-
-
-def mount_routes(service: Service, seams: Seams) -> None:
-    """Serve what a feature has besides the collections, below /_ where one of these is called so."""
-    app = service.app
-    app.are_own = True
-    for routes in seams.routes:
-        if isinstance(routes, Blueprint):
-            app.register_blueprint(routes)
-        else:
-            service.mount(routes)
-    app.are_own = False
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(text, str) for text in value)

@@ -37,8 +37,8 @@ from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.application import Application, address_of
 from restkeeper.web.auth import Guard, caller
+from restkeeper.web.calls import Lookup
 from restkeeper.web.edge import own_site_check
-from restkeeper.web.lookup import Lookup
 from restkeeper.web.operations import Contribution, operation_of
 
 T = TypeVar("T")

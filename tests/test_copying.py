@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from restkeeper.cli import upkeep as command
 from restkeeper.config import Config
+from restkeeper.features.transfer import stores as command
 from restkeeper.service import service_of
 from restkeeper.storage import Options, locate, open_store
 from restkeeper.storage.base import Store, Transaction

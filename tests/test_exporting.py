@@ -34,8 +34,8 @@ from restkeeper import (
     Whole,
     exactjson,
 )
-from restkeeper.cli.formats import READERS, WRITERS, Columns
 from restkeeper.config import Config
+from restkeeper.features.transfer.formats import READERS, WRITERS, Columns
 from restkeeper.resources.views import StoredView
 from restkeeper.web.application import Application
 from tests.shapes import PostSchema
@@ -91,7 +91,7 @@ def test_an_interrupted_export_leaves_no_part(run: Run, tmp_path: Path, monkeypa
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("restkeeper.cli.exporting.os.fsync", fail)
+    monkeypatch.setattr("restkeeper.features.transfer.exporting.os.fsync", fail)
     assert run(tmp_path / "a.csv").exit_code == 1
     assert (tmp_path / "a.csv").read_text() == "old" and set(os.listdir(tmp_path)) == before
 

@@ -129,12 +129,15 @@ def test_the_open_features_and_stores_can_be_listed() -> None:
         restkeeper.create_app(Config(webhook_worker="inside"), RESOURCES)
 
 
-@pytest.mark.parametrize(("command", "name"), [(["keys", "list"], "keys"), (["deliver", "--once"], "webhooks")])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(["keys", "list"], "keys"), (["deliver", "--once"], "webhooks"), (["backup", "x"], "transfer")],
+)
 def test_a_command_of_a_closed_feature_is_refused(tmp_path: Path, command: list[str], name: str) -> None:
     """In one line, before it touches the store."""
     result = served(tmp_path, name).application.test_cli_runner().invoke(args=command)
     assert result.exit_code == 2
-    assert result.stderr == f"Error: this service has no {name}: the feature {name!r} is closed\n"
+    assert result.stderr == f"Error: {command[0]}: the feature {name!r} of this service is closed\n"
 
 
 def test_a_closed_feature_is_not_reaped(tmp_path: Path) -> None:

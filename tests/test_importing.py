@@ -34,10 +34,10 @@ from restkeeper import (
     Versions,
     Whole,
 )
-from restkeeper.cli import importing
-from restkeeper.cli.common import HOLD_SECONDS, READ_AHEAD, in_batches
-from restkeeper.cli.lines import id_of
+from restkeeper.command import HOLD_SECONDS, READ_AHEAD, in_batches
 from restkeeper.config import Config
+from restkeeper.features.transfer import importing
+from restkeeper.features.transfer.lines import id_of
 from restkeeper.resources.changes import Unit
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.digests import DigestCounts
@@ -86,8 +86,8 @@ def test_an_interrupted_import_can_be_continued(
     app: Application, store: Store, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Committed items are reported and stay; the same command adds the rest, each once."""
-    monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
-    monkeypatch.setattr("restkeeper.cli.common.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.command.HOLD_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.command.PAUSE_SECONDS", 0.0)
     file = lines(tmp_path / "a.ndjson", *({"name": f"{n}"} for n in range(9)))
     write, numbers = store.write, count(1)
 
@@ -267,7 +267,7 @@ def test_a_transaction_is_limited_in_time(monkeypatch: pytest.MonkeyPatch) -> No
 
     clock = SimpleNamespace(monotonic=lambda: time[0], sleep=pauses.append)
     fake: Any = SimpleNamespace(store=SimpleNamespace(write=write), domain=None, clock=clock)
-    monkeypatch.setattr("restkeeper.cli.common.time", clock)
+    monkeypatch.setattr("restkeeper.command.time", clock)
     batches = list(in_batches(fake, entries(), each))
     assert {len(batch) for batch in batches} == {2}
     assert [number for batch in batches for number in batch] == list(range(3 * READ_AHEAD))
@@ -469,7 +469,7 @@ class TestReferences:
         self, app: Application, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """In items and in bytes, of all files together: those that wait are stored before others wait."""
-        monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)  # an item in each transaction
+        monkeypatch.setattr("restkeeper.command.HOLD_SECONDS", 0.0)  # an item in each transaction
         people = [person("bad", "nobody"), person("a", "b"), person("b", "c"), person("c", "d"), person("d")]
         for name, most, shown, stored in [
             ("MOST_WAITING", 2, "2", ["d"]),
@@ -488,7 +488,7 @@ class TestReferences:
         self, app: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A file after that is not begun, although the one before it is good."""
-        monkeypatch.setattr("restkeeper.cli.common.HOLD_SECONDS", 0.0)
+        monkeypatch.setattr("restkeeper.command.HOLD_SECONDS", 0.0)
         monkeypatch.setattr(importing, "MOST_WAITING", 3)
         teams = lines(tmp_path / "teams", {"id": "red", "lead": "nobody"}, {"id": "blue"})  # of which the first waits
         good = lines(tmp_path / "good", person("bob", "ada"), person("ada", "bob"))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.cli import running
 from restkeeper.config import Config
 from restkeeper.service import START_PAUSE_SECONDS
 from restkeeper.storage import Options, locate
@@ -85,11 +84,13 @@ def test_a_worker_that_waits_for_the_store_ends(tmp_path: Path, monkeypatch: pyt
     url = stores.without_store(f"sqlite:///{tmp_path}/typo.db")
     runner = create_app(Config(database_url=url), RESOURCES, serves=False).test_cli_runner()
     checks: list[int] = []
-    monkeypatch.setattr(running, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(running, "stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3)
+    monkeypatch.setattr("restkeeper.command.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(
+        "restkeeper.features.webhooks.command.stop_requested", lambda: lambda: checks.append(1) or len(checks) > 3
+    )
     assert (runner.invoke(args=["deliver"]).exit_code, len(checks)) == (1, 4)
-    monkeypatch.setattr(running, "GIVE_UP_SECONDS", 0.0)
-    monkeypatch.setattr(running, "stop_requested", lambda: lambda: False)
+    monkeypatch.setattr("restkeeper.command.GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr("restkeeper.features.webhooks.command.stop_requested", lambda: lambda: False)
     result = runner.invoke(args=["deliver"])
     assert result.exit_code == 1 and "there is no store " in result.stderr
     assert not stores.exists(url)

@@ -2,6 +2,8 @@
 
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -31,12 +33,15 @@ from restkeeper import (
     Visible,
     needs,
 )
+from restkeeper.__main__ import COMMANDS
 from restkeeper.config import ConfigError
 from restkeeper.errors import Forbidden
+from restkeeper.feature import loaded
 from restkeeper.hook import Hook
 from restkeeper.web.auth import digest_of
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.endpoint import EndpointConnection, serving
+from tests.live import ROOT
 from tests.shop import create_app
 from tests.test_readme import blocks
 from tests.waiting import SECONDS
@@ -216,6 +221,24 @@ def test_a_feature_can_change_what_is_created() -> None:
         Feature("x", lambda service: Seams(), needs="events")  # type: ignore[arg-type]
 
 
+@pytest.mark.needs("pages", "openapi")
+def test_what_a_feature_raises_has_a_page() -> None:
+    """And the document names it: a problem is known from where its class is made, in a module of the feature."""
+
+    class DayIsClosed(Forbidden):
+        """Nobody works on this day. Come again tomorrow."""
+
+    def refuse(request: Any) -> None:
+        if request.path == "/products":
+            raise DayIsClosed("closed on Sundays")
+
+    client = client_with(Feature("days", lambda service: Seams(checking=[(Stage.PERMISSION, refuse)])))
+    refused = client.get("/products", headers=ADMIN)
+    assert (refused.status_code, refused.json["type"]) == (403, "/problems/day-is-closed")
+    assert client.get(refused.json["type"]).json["about"] == "Nobody works on this day. Come again tomorrow."
+    assert '"day-is-closed"' in client.get("/openapi.json").text
+
+
 @pytest.mark.needs("keys", "jwt")
 def test_a_feature_can_know_credentials() -> None:
     """Also where keys are closed; what a feature does not know is left to others; a failure after a write is logged."""
@@ -237,6 +260,78 @@ def test_a_feature_can_know_credentials() -> None:
         assert client.test_client().get("/products", headers={"X-API-Key": "x"}).status_code == 401
     with pytest.raises(ConfigError, match="^AUTH='required': nobody could call while the feature 'keys' is closed"):
         create_app(Config(auth="required"), RESOURCES, without={"keys"})
+
+
+SERVICE = """
+import restkeeper
+from night import NIGHT
+
+def create_app(config=None):
+    return restkeeper.create_app(config, [], features=(*restkeeper.FEATURES, NIGHT), without=CLOSED)
+"""
+NIGHT = """
+from restkeeper import Feature
+
+NIGHT = Feature("night", cli={"sleep": ("lullaby:sleep", "Sing the number of keys.")})
+"""
+LULLABY = """
+import click
+from flask import current_app
+from flask.cli import with_appcontext
+
+@click.command()
+@with_appcontext
+def sleep():
+    click.echo(f"{current_app.name} sleeps")
+"""
+
+
+def test_a_feature_has_commands_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of `restkeeper` and of `flask`; what lists the names of commands loads none, and one that is closed says so."""
+
+    def run(*arguments: str, closed: tuple[str, ...] = ()) -> tuple[int, str]:
+        files = {"app": SERVICE.replace("CLOSED", repr(closed)), "night": NIGHT, "lullaby": LULLABY}
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        done = subprocess.run(  # noqa: S603 - our own program
+            (sys.executable, *("-X", "importtime"), "-m", *arguments), cwd=tmp_path, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for program in ("restkeeper", "flask"):
+        code, shown = run(program, "sleep")
+        assert code == 0 and "restkeeper sleeps\n" in shown
+        code, shown = run(program, "sleep", closed=("night",))
+        assert code == 2 and "Error: sleep: the feature 'night' of this service is closed\n" in shown
+        assert "lullaby" not in shown
+        code, shown = run(program, "rest")
+        assert code == 2 and "No such command 'rest'" in shown
+    code, shown = run("flask", "--help")
+    assert code == 0 and "  sleep     Sing the number of keys.\n" in shown and "  keys " in shown
+    assert "lullaby" not in shown and "restkeeper.features.keys.command" not in shown
+    code, shown = run("restkeeper", "--help")
+    assert (
+        code == 0 and "  keys " in shown and "restkeeper.features.keys" not in shown and "restkeeper.app" not in shown
+    )
+    monkeypatch.setenv("_RESTKEEPER_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "restkeeper ke")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    code, shown = run("restkeeper")
+    assert "plain,keys\n" in shown and "restkeeper.features.keys" not in shown
+    with pytest.raises(ConfigError, match="^features: 'twice': the command 'backup' is there already$"):
+        client_with(Feature("twice", cli={"backup": ("x:y", "")}))
+    with pytest.raises(
+        ValueError, match=r"^Feature\('x', cli={'a': 'b:c'}\): must be like {'audit': \('shop.audit:show',"
+    ):
+        Feature("x", cli={"a": "b:c"})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_list_of_commands_says_what_each_does(name: str) -> None:
+    """The text in the list is how the text of the command itself begins."""
+    path, about = COMMANDS[name]
+    assert loaded(path).help.replace("\n", " ").startswith(about.rstrip("."))
 
 
 def test_a_hook_keeps_its_stages() -> None:

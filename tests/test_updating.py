@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 
 from restkeeper import Remove, Resource, Text
-from restkeeper.cli import importing
 from restkeeper.config import Config
+from restkeeper.features.transfer import importing
 from restkeeper.web.application import Application
 from tests.programs import two_versions
 from tests.shapes import BRANDS, PEOPLE

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from restkeeper import exactjson
-from restkeeper.cli.common import Command, Refused
 from restkeeper.cli.loading import load_application
+from restkeeper.command import Command, Refused
 from restkeeper.config import Config, ConfigError
 from restkeeper.contract.check import Finding, compare
 from restkeeper.contract.decisions import Severity
@@ -30,7 +30,7 @@ FORCED = "x-accepted"  # in `info`: what was accepted although it breaks clients
 
 @click.group()
 def contract() -> None:
-    """Compare what the service would serve with what its clients were promised: the documents in contract/.
+    """Compare what the service serves with what was promised to its clients: the documents in contract/.
 
     They are the OpenAPI documents of the app.py of the present folder, with AUTH=required and the defaults of all other
     settings, whatever the environment has.

@@ -9,8 +9,8 @@ from shlex import quote
 import click
 
 from restkeeper import exactjson
-from restkeeper.cli.common import Command
 from restkeeper.cli.new import write_service
+from restkeeper.command import Command
 from restkeeper.features.files.declarations import Declared, declare, loosened, resources_of
 from restkeeper.features.files.eject import eject as write_collections
 from restkeeper.features.files.eject import leave_out

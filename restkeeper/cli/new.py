@@ -8,7 +8,7 @@ from shlex import quote
 import click
 
 import restkeeper
-from restkeeper.cli.common import Command
+from restkeeper.command import Command
 
 SKELETON = Path(__file__).parent / "skeleton"
 BOUNDS = ("apispec<6.11", "marshmallow<4.5")  # as in pyproject.toml: the engine uses insides of them

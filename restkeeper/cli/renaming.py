@@ -8,8 +8,8 @@ import click
 import orjson
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import PAUSE_SECONDS, Command, Refused, service_of_app
 from restkeeper.clock import rfc3339
+from restkeeper.command import PAUSE_SECONDS, Command, Refused, service_of_app
 from restkeeper.features.events.types import known_types
 from restkeeper.service import Service
 from restkeeper.storage import renaming

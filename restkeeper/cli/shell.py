@@ -12,7 +12,7 @@ import click
 from flask import Flask, current_app
 from flask.cli import shell_command, with_appcontext
 
-from restkeeper.cli.common import Command, Refused, service_of_app
+from restkeeper.command import Command, Refused, service_of_app
 from restkeeper.mistakes import own_traceback
 from restkeeper.resources.call import PROGRAM
 from restkeeper.resources.functions import Items, current_items, invoke

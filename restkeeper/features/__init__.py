@@ -11,6 +11,7 @@ FEATURES = (
         settings=("admin_key",),
         items=(f"{__name__}.keys:KEYS",),
         records=(f"{__name__}.keys:CREDENTIALS",),
+        cli={"keys": (f"{__name__}.keys.command:keys", "Create, list, revoke and rotate API keys.")},
     ),
     Feature("jwt", f"{__name__}.jwt:install", settings=("jwt_jwks", "jwt_owner")),
     Feature("roles", f"{__name__}.roles:install", settings=("jwt_roles",)),
@@ -27,6 +28,20 @@ FEATURES = (
         settings=("webhook_timeout", "webhook_retries", "webhook_allow_private"),
         items=(f"{__name__}.webhooks.handlers:WEBHOOKS",),
         needs=("events",),
+        cli={"deliver": (f"{__name__}.webhooks.command:deliver", "Send the deliveries of webhooks.")},
+    ),
+    Feature(
+        "transfer",
+        cli={
+            "import": (f"{__name__}.transfer.importing:import_items", "Add the items of FILE to the collection NAME."),
+            "export": (
+                f"{__name__}.transfer.exporting:export_items",
+                "Write the items of the collection NAME.",
+            ),
+            "backup": (f"{__name__}.transfer.stores:backup", "Write a complete copy of the store to the new FILE."),
+            "restore": (f"{__name__}.transfer.stores:restore", "Replace the store by a copy of the backup FILE."),
+            "copy": (f"{__name__}.transfer.stores:copy", "Move the store SOURCE to the store TARGET."),
+        },
     ),
     Feature("health", f"{__name__}.health:install"),
     Feature("pages", f"{__name__}.pages:install"),

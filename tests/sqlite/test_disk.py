@@ -96,7 +96,7 @@ def test_a_store_on_a_full_disk_is_opened(tmp_path: Path) -> None:
 def test_commands_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that ends opens the store; one that runs on would lock it for all others, also when there is space again."""
     app = create_app(Config(database_url=f"sqlite:///{tmp_path}/store.db", min_free_space=0), RESOURCES)
-    monkeypatch.setattr("restkeeper.cli.running.stop_requested", lambda: lambda: True)
+    monkeypatch.setattr("restkeeper.features.webhooks.command.stop_requested", lambda: lambda: True)
     store, runner = app.extensions["restkeeper"].store, app.test_cli_runner()
     store.close()
     with file_limit(8192):

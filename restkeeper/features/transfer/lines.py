@@ -16,9 +16,8 @@ import click
 from marshmallow import ValidationError
 
 from restkeeper import exactjson
-from restkeeper.cli.common import MOST_FAILURES, message_of, progress_bar
-from restkeeper.cli.formats import OWNER_MEMBER, READERS, Columns, Entries, format_of
 from restkeeper.clock import rfc3339
+from restkeeper.command import MOST_FAILURES, message_of, progress_bar
 from restkeeper.errors import (
     BodyTooLarge,
     EditConflict,
@@ -28,6 +27,7 @@ from restkeeper.errors import (
     ValidationFailed,
 )
 from restkeeper.exactjson import JsonObject, require_none
+from restkeeper.features.transfer.formats import OWNER_MEMBER, READERS, Columns, Entries, format_of
 from restkeeper.resources.cells import BOM
 from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.item import ItemLimits

@@ -1,20 +1,20 @@
-"""The common parts of the commands: their service, errors of one line, progress bars, and many changes in batches."""
+"""The common parts of the commands: their service, errors of one line, progress bars, many changes, and signals."""
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from types import FrameType
 from typing import Any, TypeVar
 
 import click
 from flask import current_app
 
 from restkeeper.errors import Problem
-from restkeeper.features.versions.older import OlderView
-from restkeeper.resources.call import CHANGE_SECONDS, PROGRAM, of_program
+from restkeeper.resources.call import CHANGE_SECONDS, of_program
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.migration import ConversionRefused
-from restkeeper.resources.views import View
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreError, StoreUnavailable
@@ -27,6 +27,9 @@ MOST_FAILURES = 10  # that are listed
 READ_AHEAD = 200  # entries that are read before a transaction begins
 HOLD_SECONDS = 0.15  # of work in one transaction; with its commit, others wait for at most 0.25 s
 PAUSE_SECONDS = 0.005  # between two transactions: other writers retry every half millisecond, and have their turn
+
+GIVE_UP_SECONDS = 60.0  # for which the store may be missing at the start
+LOOK_SECONDS = 0.1  # between two checks whether to stop
 
 
 class Refused(click.ClickException):
@@ -51,31 +54,13 @@ class Command(click.Command):
             raise click.ClickException(message) from None
 
 
-def items_of(service: Service, name: str, version: str | None, revision: int | None = None) -> View:
-    """A collection as a version of the API shows it, or in a revision; without one, as it is stored. Raises Refused."""
-    served = [candidate.name for candidate in service.served]
-    if name not in service.stored:
-        raise Refused(f"there is no collection {name!r}; there are {', '.join(service.stored)}")
-    if version not in (None, *served):
-        raise Refused(f"there is no version {version!r}; there are {', '.join(served)}")
-    stored = service.stored[name]
-    if revision is not None and revision != stored.revision.number:
-        try:
-            return OlderView(stored, revision)
-        except ValueError as error:
-            raise Refused(f"--revision: {error}") from None
-    return service.domain.views_of(stored, version).for_caller(PROGRAM) if version else stored
+def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = True) -> Service:
+    """The service of a command. Raises Refused for a store that ends with its process.
 
-
-def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = True, feature: str = "") -> Service:
-    """The service of a command. Raises Refused if the `feature` of the command is not installed.
-
-    Its store is opened at first use. Raises StoreUnavailable if there is none yet, unless the command `creates` it. A
+    The store is opened at first use. Raises StoreUnavailable if there is none yet, unless the command `creates` it. A
     command that soon `ends` opens an existing one now, also on a full disk; `indexed` is as of `Store.open`.
     """
     service = service_of(current_app)
-    if feature and feature not in service.features:
-        raise Refused(f"this service has no {feature}: the feature {feature!r} is closed")
     if service.location.temporary:
         raise Refused(
             f"DATABASE_URL={service.location.name!r}: is deleted when the command ends; name a file, sqlite:///FILE"
@@ -132,3 +117,38 @@ def in_batches(
             del waiting[: len(results)]
             yield results
             time.sleep(PAUSE_SECONDS)
+
+
+def stop_requested() -> Callable[[], bool]:
+    """A function that returns whether SIGTERM or SIGINT has arrived since this call."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    return lambda: bool(received)
+
+
+def service_in_time(is_stopping: Callable[[], bool]) -> Service:
+    """The service, as soon as its store exists: a process that starts now may create it. Raises StoreUnavailable."""
+    end, has_waited = time.monotonic() + GIVE_UP_SECONDS, False
+    while True:
+        try:
+            return service_of_app(ends=False)
+        except StoreUnavailable as problem:
+            if is_stopping() or time.monotonic() > end:
+                raise
+            if not has_waited:
+                click.echo(f"waiting: {problem}", err=True)
+        has_waited = True
+        time.sleep(LOOK_SECONDS)
+
+
+def pause(seconds: float, is_stopping: Callable[[], bool]) -> None:
+    """Wait for some seconds, or until `is_stopping`."""
+    end = time.monotonic() + seconds
+    while not is_stopping() and (remaining := end - time.monotonic()) > 0:
+        time.sleep(min(remaining, LOOK_SECONDS))

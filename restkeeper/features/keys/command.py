@@ -8,8 +8,8 @@ import click
 from flask.cli import with_appcontext
 
 from restkeeper import exactjson
-from restkeeper.cli.common import Command, service_of_app
 from restkeeper.clock import rfc3339
+from restkeeper.command import Command, service_of_app
 from restkeeper.features.keys import KEYS, make_key, renewed_key, revoke_key, store_key
 from restkeeper.resources.changes import Unit
 from restkeeper.storage.errors import RecordNotFound
@@ -40,7 +40,7 @@ def keys() -> None:
 @with_appcontext
 def create(name: str, scopes: tuple[str, ...], days: int | None, owners: tuple[str, ...]) -> None:
     """Create a key called NAME and print its secret, which is not stored."""
-    service = service_of_app(creates=True, feature="keys")
+    service = service_of_app(creates=True)
     now = service.clock.time()
     end = rfc3339(now + days * DAY) if days else None
     sent = {"name": name, "scopes": list(scopes), "expires_at": end, "owners": list(owners)}
@@ -55,7 +55,7 @@ def create(name: str, scopes: tuple[str, ...], days: int | None, owners: tuple[s
 @with_appcontext
 def list_keys() -> None:
     """List the keys, oldest first."""
-    page = service_of_app(feature="keys").store.page(KEYS.name, Query(sort=(Sort("created_at"),)))
+    page = service_of_app().store.page(KEYS.name, Query(sort=(Sort("created_at"),)))
     for key in map(exactjson.loads, page.bodies):
         end, used = f"ends {key['expires_at']}" if key["expires_at"] else "has no end", key["last_used_at"] or "never"
         owners = f"owners {', '.join(map(repr, key['owners']))}" if key["owners"] else "owner itself"
@@ -68,7 +68,7 @@ def list_keys() -> None:
 def revoke(id: str) -> None:
     """Make the key with this ID invalid from the next request on."""
     with _require_key(id):
-        service = service_of_app(feature="keys")
+        service = service_of_app()
         service.write(partial(revoke_key, service.of_features[KEYS.name], id), use_reserve=True)
     click.echo(f"key {id} is revoked", err=True)
 
@@ -78,7 +78,7 @@ def revoke(id: str) -> None:
 @with_appcontext
 def rotate(id: str) -> None:
     """Print a new secret for the key with this ID; the former one is invalid at once."""
-    service = service_of_app(feature="keys")
+    service = service_of_app()
     stored = service.of_features[KEYS.name]
 
     def work(unit: Unit) -> str:

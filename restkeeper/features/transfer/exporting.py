@@ -13,8 +13,9 @@ from flask.cli import with_appcontext
 from marshmallow import INCLUDE
 
 from restkeeper import exactjson
-from restkeeper.cli.common import Command, Refused, items_of, service_of_app
-from restkeeper.cli.formats import FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
+from restkeeper.command import Command, Refused, service_of_app
+from restkeeper.features.transfer import items_of
+from restkeeper.features.transfer.formats import FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
 from restkeeper.resources.cells import BOM
 from restkeeper.resources.declaration import Ownership
 

@@ -13,9 +13,10 @@ from typing import Any
 import click
 from flask.cli import with_appcontext
 
-from restkeeper.cli.common import Command, in_batches, items_of, progress_bar, service_of_app
-from restkeeper.cli.lines import Item, Lines, Options, refusal_of
+from restkeeper.command import Command, in_batches, progress_bar, service_of_app
 from restkeeper.errors import Problem, ValidationFailed
+from restkeeper.features.transfer import items_of
+from restkeeper.features.transfer.lines import Item, Lines, Options, refusal_of
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.function_errors import duplicate_of_function

@@ -16,12 +16,10 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.feature import Feature, loaded
 from restkeeper.features import FEATURES
-from restkeeper.resources.checks import RESERVED
+from restkeeper.resources.checks import RESERVED, followed
 from restkeeper.resources.declaration import Ownership
-from restkeeper.resources.embedding import relations_of
 from restkeeper.resources.functions import run_after, run_before
 from restkeeper.resources.migration import convert
-from restkeeper.resources.references import References
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.seams import mount_routes, seams_of, take_part
@@ -34,8 +32,7 @@ from restkeeper.storage.interface import Collection as StoredCollection
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Stage
-from restkeeper.web.derived import routes_of
-from restkeeper.web.handlers import require_query_used
+from restkeeper.web.handlers import CollectionHandlers, require_query_used
 
 
 def create_app(
@@ -199,10 +196,8 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
         )
     extensions = [seams for feature, seams in zip(features, parts, strict=True) if feature not in FEATURES]
     domain.is_extended = any(seams.changing or seams.changed for seams in extensions)
-    references = References(service.stored, domain)
-    domain.check, domain.check_body = references.check, references.check_body
     domain.changing.add(run_before)
-    domain.changed.add(references.follow)
+    domain.changed.add(domain.references.follow)
     domain.changed.add(run_after)
 
     for version in service.served:
@@ -211,15 +206,24 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
             for name, stored in service.stored.items()
         }
         for items in collections.values():
-            items.relations = relations_of(items, collections.values())
+            items.relations = domain.references.relations_of(items, collections.values())
     for name, stored in service.stored.items():
-        service.mount(partial(routes_of, service.writes, name), unversioned=True, path=stored.resource.path)
+        service.mount(partial(_routes_of, service, name), unversioned=True, path=stored.resource.path)
     for seams in parts:
         mount_routes(service, seams)
     serve_blueprints(service, blueprints)
     guard.register(app)
     service.lookup.register(app)
     return app
+
+
+def _routes_of(service: Service, name: str, version: str) -> Blueprint:
+    """The routes of a collection in a version, with those that features add to them."""
+    collections = service.writes[version]
+    routes = CollectionHandlers(collections[name]).blueprint()
+    for add in service.collection_routes:
+        add(routes, collections[name], collections)
+    return routes
 
 
 def stored_collections(resources: Iterable[Resource]) -> list[StoredCollection]:
@@ -303,3 +307,6 @@ def _require_possible(
     names = [resource.name for resource in resources if resource.ownership is not Ownership.NONE]
     if names and "ownership" not in features:
         raise ConfigError(f"features: {names[0]!r} declares an ownership, so 'ownership' cannot be closed")
+    names = [where for resource in resources for where, _ in followed(resource)]
+    if names and "references" not in features:
+        raise ConfigError(f"features: {names[0]} is a reference, so 'references' cannot be closed")

@@ -17,7 +17,6 @@ from restkeeper.config import Config, ConfigError
 from restkeeper.resources.call import EVERYBODY, PROGRAM, of_program
 from restkeeper.resources.changes import Domain, Unit
 from restkeeper.resources.checks import RESERVED, require_possible
-from restkeeper.resources.embedding import relations_of, with_hops, with_related
 from restkeeper.resources.functions import Items, current_items
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.item import ItemLimits
@@ -43,6 +42,8 @@ from restkeeper.web.operations import Contribution, operation_of
 
 T = TypeVar("T")
 
+CollectionRoutes = Callable[[Blueprint, ServedCollection, Mapping[str, ServedCollection]], None]
+
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 NAME = "Restkeeper"
 
@@ -62,7 +63,8 @@ class Service:
     items of features, such as keys. `features` has the names of the open features, which take part by the seams: see
     `restkeeper.feature`. Collections of `closed` features stay in the store. The description of the service has
     `contributions`. The versions in `served` have routes, and `writes` has the items that callers of a version read and
-    write, by version and collection. Its `roles` are as they are declared.
+    write, by version and collection. `collection_routes` add routes to those of a collection, of which they get the
+    items, and those of the others. Its `roles` are as they are declared.
     """
 
     app: Application
@@ -83,6 +85,7 @@ class Service:
     roles: Mapping[str, Names[str]] = field(default_factory=dict)
     contributions: list[Contribution] = field(default_factory=list)
     writes: dict[str, dict[str, ServedCollection]] = field(default_factory=dict)
+    collection_routes: list[CollectionRoutes] = field(default_factory=list)
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -101,10 +104,10 @@ class Service:
     @cached_property
     def related(self) -> Mapping[str, ServedCollection]:
         """The items of all collections as they are stored, with the items that they refer to, for every caller."""
-        options = self.store, self.config, Domain(clock=self.clock)
+        options = self.store, self.config, Domain(clock=self.clock, references=self.domain.references)
         readers = {name: ServedCollection(stored, stored, *options) for name, stored in self.stored.items()}
         for items in readers.values():
-            items.relations = relations_of(items, readers.values())
+            items.relations = self.domain.references.relations_of(items, readers.values())
         return readers
 
     def mount(self, routes: Callable[[str], Blueprint], *, unversioned: bool = False, path: str = "") -> None:
@@ -338,7 +341,7 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     if items := current_items.get():
         return iter(items.groups(collection, parameters or {}) if is_grouped else items.find(collection, parameters))
     related = service.related[collection]
-    queryable = with_hops(stored.queryable, related, EVERYBODY)
+    queryable = related.with_hops(stored.queryable, EVERYBODY)
     if is_grouped:
         query = query_of(stored, parameters, most, queryable=queryable, is_grouped=True).query
         groups = service.store.groups(collection, query, MOST_GROUPS + 1)
@@ -359,7 +362,9 @@ def _pages(
         page = service.store.page(items.name, query, service.config.page_bytes)
         bodies = items.stored.bodies(page)
         if parts:
-            bodies = with_related(EVERYBODY, items, bodies, parts, requested.embed, requested.fields, address_of(""))
+            embed, fields = requested.embed, requested.fields
+            references = service.domain.references
+            bodies = references.with_related(EVERYBODY, items, bodies, parts, embed, fields, address_of(""))
         elif requested.fields:
             bodies = [items.stored.show(body, requested.fields) for body in bodies]
         yield from map(exactjson.decoded, bodies)

@@ -296,7 +296,7 @@ def test_a_partial_body_is_what_was_sent_alone() -> None:
     assert pointers(client.post("/patients/fill", json={}, headers=ADMIN)) == ["#/name"]
 
 
-@pytest.mark.needs("batch", "ownership")
+@pytest.mark.needs("batch", "ownership", "references")
 def test_what_the_body_of_an_action_refers_to_exists() -> None:
     """It is a 422 with the pointer, as for an item, also inside of lists and objects; the function is not called."""
     client = surgery_client()

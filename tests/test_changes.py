@@ -193,6 +193,7 @@ def test_a_private_list_is_compared_in_the_transaction(tmp_path: Path) -> None:
     assert (statuses, len(client.get("/notes", headers=one).json)) == ([200, 412], 1)
 
 
+@pytest.mark.needs("transfer")
 def test_a_restored_item_has_a_new_etag(client: FlaskClient, tmp_path: Path) -> None:
     """An item is exported, edited, deleted and imported with the same version: its old ETag does not match."""
     made = client.post("/products", json={"name": "x"})

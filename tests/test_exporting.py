@@ -83,6 +83,7 @@ def test_only_the_owner_can_read_an_export(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "link.csv").is_symlink() and "HYPERLINK" in (tmp_path / "a.csv").read_text()
 
 
+@pytest.mark.needs("transfer")
 def test_an_interrupted_export_leaves_no_part(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that had the name before still exists."""
     (tmp_path / "a.csv").write_text("old")

@@ -16,6 +16,7 @@ from restkeeper.service import service_of
 from tests import issuer
 from tests.shapes import NOTES
 from tests.shop import BUILT_ON, RESOURCES
+from tests.shop.references import OWNERS, THINGS
 
 # A path of each feature, and a row that it stores after the calls of `write`.
 PATHS = {
@@ -107,6 +108,7 @@ def test_an_impossible_choice_of_features_stops_the_start() -> None:
         ({}, RESOURCES, {"events"}, "features: 'webhooks' is built on 'events', which is closed; close both"),
         ({"auth": "required"}, RESOURCES, {"keys"}, "AUTH='required': nobody could call while the feature"),
         ({}, [NOTES], {"ownership"}, "features: 'notes' declares an ownership, so 'ownership' cannot be"),
+        ({}, [OWNERS, THINGS], {"references"}, "features: things.owner is a reference, so 'references' cannot be"),
     ):
         with pytest.raises(ConfigError, match=message) as caught:
             restkeeper.create_app(Config(**config), resources, without=without)

@@ -174,6 +174,7 @@ def test_the_document_says_who_gives_ids_and_of_what_kind(client: FlaskClient, p
     assert "id" not in parts["schemas"]["PostInput"]["properties"]
 
 
+@pytest.mark.needs("references")
 def test_ids_and_references_are_declared_soundly() -> None:
     with pytest.raises(ValueError, match="tags: ids='uuid': must be 'server' or 'client' or 'integer' or "):
         Resource("tags", "tag", ItemSchema, ids="uuid")
@@ -252,6 +253,7 @@ def test_a_walk_follows_integers(posts: FlaskClient) -> None:
         assert posts.get(f"/posts?id={wrong}").status_code == 400
 
 
+@pytest.mark.needs("references")
 def test_references_are_integers(posts: FlaskClient) -> None:
     """They are checked, filtered and followed as others are, also inside lists and objects."""
     posts.post("/posts", json=[{}] * 12)
@@ -407,6 +409,7 @@ def test_the_integers_that_callers_give(entries: FlaskClient) -> None:
     assert entries.post("/entries", json={"id": 2}).status_code == entries.put("/entries/4", json={}).status_code == 200
 
 
+@pytest.mark.needs("references")
 def test_references_to_integers_that_callers_give(entries: FlaskClient) -> None:
     for id in (0, LARGEST):
         entries.post("/entries", json={"id": id})

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import pytest
 from flask.testing import FlaskClient
 
 from restkeeper import Index
@@ -81,6 +82,7 @@ def test_the_fields_parameter_selects_fields(client: FlaskClient) -> None:
         assert "colour" in refused.json["detail"] and "currency" in refused.json["detail"]
 
 
+@pytest.mark.needs("references")
 def test_a_taken_value_is_named() -> None:
     """Of several the first that the store refuses; null is not taken."""
     unique = (Index("age", unique=True), Index("email", unique=True, fold=True))

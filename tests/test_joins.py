@@ -388,6 +388,7 @@ def test_who_may_not_read_the_other_collection_is_told_its_scope(client: FlaskCl
     assert "orders.secret, " in admin
 
 
+@pytest.mark.needs("references")
 def test_wrong_filters_say_what_is_right(client: FlaskClient) -> None:
     many = "is no operator where there can be several: write not="
     expected = {

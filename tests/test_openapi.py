@@ -455,7 +455,7 @@ def test_a_setting_changes_the_document() -> None:
         assert open_to_all == ["read_openapi"] if auth == "required" else len(open_to_all) == len(of_items)
 
 
-@pytest.mark.needs("health")
+@pytest.mark.needs("health", "references")
 def test_fixed_values_have_nothing_beside_them(document: Any) -> None:
     """They have a type and no bounds; null stands beside them once, and is no value of a filter."""
     health = document["components"]["schemas"]["Health"]["properties"]
@@ -502,6 +502,7 @@ def test_the_orders_of_a_list_have_names(document: Any) -> None:
     assert len(set(names.values())) == len(names)
 
 
+@pytest.mark.needs("references")
 def test_a_list_takes_the_names_that_are_described() -> None:
     """Of fields and orders, also of embedded items, which embed nothing themselves, and so have fewer.
 

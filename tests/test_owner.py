@@ -216,6 +216,7 @@ def test_one_item_of_each_owner() -> None:
         assert shop.send("staff", "POST", "/jobs", {"title": "x", "customer": None}).status_code == 200
 
 
+@pytest.mark.needs("references")
 def test_embedding(shop: Shop) -> None:
     """An owner that is the id of an item is embedded as what a reference refers to; it need not exist."""
     shop.send("admin", "POST", "/customers", {"id": "ada", "name": "Ada"})

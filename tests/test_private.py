@@ -366,9 +366,10 @@ def test_a_field_that_ends_beside_private_ones() -> None:
         assert client.patch(path, json={name: "x"}, headers=caller).status_code == status
 
 
+@pytest.mark.needs("references")
 def test_without_features(customer: str) -> None:
     """Private fields need none of them: neither versions nor events."""
-    client = serve(CUSTOMERS, replace(JOBS, upgrades={}), features={"keys"}, without=())
+    client = serve(CUSTOMERS, replace(JOBS, upgrades={}), features={"keys", "references"}, without=())
     made = client.post("/jobs", json={"title": "a", "note": SECRET}, headers=ADMIN).json
     assert client.get("/jobs", headers=key(client, "jobs:read")).json == [public(made)]
 

@@ -47,6 +47,7 @@ def new(client: FlaskClient, path: str, **fields: str | None) -> str:
     return str(response.json["id"])
 
 
+@pytest.mark.needs("references")
 def test_a_deletion_follows_references(client: FlaskClient) -> None:
     """Parts go with their whole, through all levels, and a field is set to null; each with its event."""
     owner, seer = new(client, "/owners"), new(client, "/owners")
@@ -73,6 +74,7 @@ def test_a_long_chain_is_followed(client: FlaskClient) -> None:
     assert client.get("/things").json == []
 
 
+@pytest.mark.needs("references")
 def test_references_inside_lists(client: FlaskClient) -> None:
     owner, other = new(client, "/owners"), new(client, "/owners")
     things = [new(client, "/things", owner=owner) for _ in range(3)]
@@ -185,6 +187,7 @@ def test_a_deletion_that_follows_too_many(client: FlaskClient) -> None:
     assert client.get("/things?limit=1").headers["X-Total-Count"] == "1002"
 
 
+@pytest.mark.needs("references")
 def test_a_request_adds_a_limited_number_of_references(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """One item, an array, a batch, and a change, of which only the new ones count; else nothing is done."""
     monkeypatch.setattr(functions, "MOST_REFERENCES", 4)
@@ -204,6 +207,7 @@ def test_a_request_adds_a_limited_number_of_references(client: FlaskClient, monk
     assert client.patch(path, json={"owners": owners}).status_code == 409
 
 
+@pytest.mark.needs("references")
 def test_a_deletion_is_refused_before_the_first_write(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """If too much would go with the item, or something further down keeps it: nobody waits while that is undone."""
     monkeypatch.setattr(functions, "MOST_CHANGES", 20)
@@ -307,7 +311,7 @@ def test_nothing_refers_to_nothing(tmp_path: Path) -> None:
                 assert id is None or (to, id) in known
 
 
-@pytest.mark.needs("openapi")
+@pytest.mark.needs("openapi", "references")
 def test_references_are_indexed_and_documented(client: FlaskClient) -> None:
     assert {Index("owner"), Index("part_of"), Index("seen_by")} <= set(THINGS.collection.indexes)
     properties = client.get("/openapi.json").json["components"]["schemas"]["ThingInput"]["properties"]

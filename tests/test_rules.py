@@ -69,6 +69,7 @@ def make(client: FlaskClient, path: str, **sent: Any) -> Any:
     return response.json
 
 
+@pytest.mark.needs("ownership")
 def test_what_a_function_does_with_items(things: Resource) -> None:
     """Each method sees what those before it did."""
     others = Resource("others", "other", ProductSchema, ownership=Ownership.ALL)

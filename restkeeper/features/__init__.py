@@ -18,6 +18,7 @@ FEATURES = (
     Feature("limits", f"{__name__}.limits:install", settings=("rate_limit", "rate_limit_write", "redis_url")),
     Feature("versions", f"{__name__}.versions:install"),
     Feature("ownership", f"{__name__}.ownership:install"),
+    Feature("references", f"{__name__}.references:install"),
     Feature("idempotency", f"{__name__}.idempotency:install", settings=("idempotency",)),
     Feature("dialects", f"{__name__}.dialects:install"),
     Feature("events", f"{__name__}.events:install"),

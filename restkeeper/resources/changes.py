@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from marshmallow import Schema
-
 from restkeeper import exactjson
 from restkeeper.clock import Clock, rfc3339, time_after, uuid7
 from restkeeper.errors import Conflict
@@ -17,6 +15,7 @@ from restkeeper.hook import Hook
 from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.declaration import Action
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
+from restkeeper.resources.relations import References
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
 from restkeeper.schemas.item import INTEGERS
@@ -161,10 +160,6 @@ class Domain:
     `limits`. Large bodies are loaded one after the other, in the context of `large`, which waits for its turn until a
     deadline: so later small requests need not wait for many large ones.
 
-    `check` checks the references before every write, or after several writes, whose items may refer to each other;
-    before functions see an item, it is called with `bounded=False`, which counts nothing. `check_body` is called before
-    every action, with the schema of its body and the loaded body.
-
     `view` return how callers of a version of the API see the items of a collection, from the views so far. `query` are
     called before items are read or deleted, with the view of the caller, and the most items of a page. `once` returns
     the record of the current request, for the JSON value of its body, the function that renders an answer, and whether
@@ -178,8 +173,7 @@ class Domain:
     resources: Mapping[str, Resource] = field(default_factory=dict)
     items: Callable[["Unit"], Any] = lambda unit: None
     large: Callable[[float], AbstractContextManager[None]] = lambda deadline: nullcontext()
-    check: Callable[..., None] = lambda unit, change, bounded=True: None
-    check_body: Callable[["Unit", Schema, Any], None] = lambda unit, schema, loaded: None
+    references: References = field(default_factory=References)
     view: Hook[Callable[[Views, StoredView, str], Views]] = field(default_factory=Hook)
     query: Hook[Callable[[View, int], None]] = field(default_factory=Hook)
     once: Callable[..., Once] = lambda sent, render, secret=False: Once(render)
@@ -252,7 +246,7 @@ class Unit:
 
     def write_change(self, change: Change) -> None:
         """Check a change, write it, and do what follows it. Raises as `write_unchecked`, and what the seams raise."""
-        self.domain.check(self, change)
+        self.domain.references.check(self, change)
         self.write_unchecked(change)
         self.follow(change)
 

@@ -293,7 +293,7 @@ def _targets(resources: Sequence[Declaration]) -> SharedFaults:
     """Of references to a collection that is not there, or that has other ids."""
     by_name = {resource.name: resource for resource in resources if not resource.singleton}
     for resource in resources:
-        for where, field in _followed(resource):
+        for where, field in followed(resource):
             is_owner = isinstance(field, Owner)
             if (to := by_name.get(field.to)) is None:
                 called = "Owner(to=" if is_owner else "Reference("
@@ -306,7 +306,7 @@ def _targets(resources: Sequence[Declaration]) -> SharedFaults:
                 yield resource, f"{where}: write {kind.__name__}({field.to!r})"
 
 
-def _followed(resource: Declaration) -> Iterator[tuple[str, Refers | Owner]]:
+def followed(resource: Declaration) -> Iterator[tuple[str, Refers | Owner]]:
     """Where the references of items and of the bodies of actions stand, and resource of them."""
     for path, field in resource.newest.followed.items():
         yield f"{resource.name}.{path}", field

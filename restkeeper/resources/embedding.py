@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -15,10 +15,9 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.parameters import Hop, Queryable
 from restkeeper.resources.queries import MOST_CHOSEN, Embedding
-from restkeeper.resources.resource import Resource
-from restkeeper.resources.views import StoredView, View, Views, reduced, tree_of
+from restkeeper.resources.relations import Embeddable, Relation, next_of
+from restkeeper.resources.views import reduced, tree_of
 from restkeeper.schemas.fields import Owner, Refers
-from restkeeper.storage.base import Store
 from restkeeper.storage.interface import (
     POSITION,
     Filter,
@@ -33,44 +32,6 @@ from restkeeper.storage.interface import (
 )
 
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
-
-
-class Embeddable(Protocol):
-    """The items of a collection, which can be embedded in others: `resources.items.ServedCollection`."""
-
-    name: str
-    resource: Resource
-    stored: StoredView
-    views: Views
-    store: Store
-    relations: Mapping[str, "Relation"]
-    page_bytes: int
-
-    @property
-    def whole(self) -> View:
-        """The items for callers who may read every field."""
-
-
-class Relation(NamedTuple):
-    """A reference, followed to the items `to`; or where it `is_back`, from the items that refer to others.
-
-    `field` is the reference as callers know it, `path` as it is stored. The item to which it refers is embedded in the
-    place of the reference, or under the name `beside`.
-    """
-
-    to: Embeddable
-    field: str
-    path: str
-    is_back: bool = False
-    beside: str = ""
-
-    @property
-    def has_route(self) -> bool:
-        """Whether a path lists the items that refer to an item: by a field with one value, inside no other field."""
-        if not self.is_back or self.to.resource.singleton:
-            return False
-        field = self.to.stored.queryable.fields[self.path]
-        return not field.is_many or field.kind is Kind.JSON
 
 
 def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
@@ -164,11 +125,6 @@ def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:
         path = items.whole.query(Query(sort=(Sort(field),))).sort[0].field
         if path in declared:
             yield field, path, declared[path]
-
-
-def next_of(name: str) -> str:
-    """The member that has the address of the items that follow the embedded ones."""
-    return f"{name}_next"
 
 
 class _Id(NamedTuple):

@@ -11,9 +11,9 @@ from restkeeper.errors import Conflict, Problem, ValidationFailed, shortened
 from restkeeper.exactjson import JsonObject, merge_patch
 from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
-from restkeeper.resources.embedding import Embeddable
 from restkeeper.resources.function_errors import as_conflict, mistake_of, name_of, refusals, require_owner, unstorable
 from restkeeper.resources.item import NO_LIMITS, digest
+from restkeeper.resources.relations import Embeddable
 from restkeeper.resources.searches import Searches
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView, stored_in
@@ -244,7 +244,7 @@ def run_before(unit: Unit, change: Change) -> Change:
     if after is before or not functions:
         return change
     if after is not None:  # functions see no wrong reference, and cannot delete the item of a right one
-        unit.domain.check(unit, change, bounded=False)
+        unit.domain.references.check(unit, change, bounded=False)
         unit.transaction.flush()
     items: Items = unit.items
     for function in functions:

@@ -12,12 +12,12 @@ from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
 from restkeeper.resources.changes import Answer, Domain
-from restkeeper.resources.embedding import Relation, relations_for, with_hops, with_related
 from restkeeper.resources.filters import MAX_VALUES
 from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
 from restkeeper.resources.parameters import Arguments, Queryable
 from restkeeper.resources.queries import Embedding, ListRequest, parse, parse_item
+from restkeeper.resources.relations import Relation
 from restkeeper.resources.rights import Rights
 from restkeeper.resources.views import Access, StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
@@ -74,7 +74,7 @@ class ServedCollection:
     @cached_property
     def rights(self) -> Rights | None:
         """The values that callers may set, unless all callers may set all values."""
-        rights = Rights(self.stored, self.domain.resources)
+        rights = Rights(self.stored, self.domain.resources, self.domain.references)
         return rights if rights.restricts_values else None
 
     @property
@@ -84,7 +84,11 @@ class ServedCollection:
 
     def relations_for(self, caller: Caller) -> Mapping[str, Relation]:
         """The `relations`, except relations by a field that the caller may not see, or that is gone."""
-        return relations_for(self, caller)
+        return self.domain.references.relations_for(self, caller)
+
+    def with_hops(self, queryable: Queryable, caller: Caller) -> Queryable:
+        """What queries can use, with the items to which the `relations` lead, as a caller sees them."""
+        return self.domain.references.with_hops(queryable, self, caller)
 
 
 class CollectionReader:
@@ -103,7 +107,7 @@ class CollectionReader:
     @cached_property
     def _queryable(self) -> Queryable:
         """What the queries of the caller can use, in this collection and in related ones."""
-        return with_hops(self.view.queryable, self.served, self.caller)
+        return self.served.with_hops(self.view.queryable, self.caller)
 
     def parse_item(self, args: Arguments) -> tuple[tuple[str, ...] | None, Mapping[str, Embedding]]:
         """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
@@ -160,7 +164,7 @@ class CollectionReader:
         caller, relations = self.caller, self.served.relations
         parts = {name: relations[name] for name in embed if caller.may(relations[name].to.resource.scope("read"))}
         self.call.shown_collections = {self.served.name, *(relation.to.name for relation in parts.values())}
-        return with_related(caller, self.served, bodies, parts, embed, fields, prefix)
+        return self.served.domain.references.with_related(caller, self.served, bodies, parts, embed, fields, prefix)
 
     def first_page_tag(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""

@@ -8,11 +8,13 @@ from marshmallow import Schema, fields
 
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
+from restkeeper.resources import embedding
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.changes import Change, Domain, Unit
 from restkeeper.resources.function_errors import as_conflict
 from restkeeper.resources.functions import MOST_CHANGES, Items, item_of, require_few_references, without_server_fields
 from restkeeper.resources.item import NO_LIMITS
+from restkeeper.resources.relations import References
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
@@ -27,8 +29,13 @@ class StillReferenced(Conflict):
     """Other items refer to this one, so that it cannot be deleted. Change or delete them first."""
 
 
-class References:
+class CheckedReferences(References):
     """The references between the collections of a service."""
+
+    relations_of = staticmethod(embedding.relations_of)
+    relations_for = staticmethod(embedding.relations_for)
+    with_hops = staticmethod(embedding.with_hops)
+    with_related = staticmethod(embedding.with_related)
 
     def __init__(self, collections: Mapping[str, StoredView], domain: Domain) -> None:
         self._domain = domain
@@ -55,7 +62,7 @@ class References:
             return
         before = change.before.body if change.before and change.before.version else b"{}"
         targets: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
-        for field, pointers in added_references(change.stored, before, after.body):
+        for field, pointers in self.added(change.stored, before, after.body):
             if isinstance(field, WeakReference):
                 continue
             key = self._resources[field.to].key
@@ -103,6 +110,20 @@ class References:
                 access.require_sight(caller, transaction.read(to, id, lock=False))
             except (NotFound, RecordNotFound):
                 raise refusal(id) from None
+
+    def added(self, stored: StoredView, before: bytes, after: bytes) -> Iterator[tuple[Refers, dict[str | int, str]]]:
+        """The references of an item `after` a change that it did not have `before`: by field, ids with pointers."""
+        if not (references := stored.revision.references):
+            return
+        had, has = exactjson.decoded(before), exactjson.decoded(after)
+        for path, field in references.items():
+            ids_before = {id for _, id in _ids_at(had, path)}
+            yield field, {id: pointer for pointer, id in _ids_at(has, path) if id not in ids_before}
+
+    def number(self, stored: StoredView, record: Record) -> int:
+        """The number of items that must exist for a new item."""
+        of_fields = self.added(stored, b"{}", record.body)
+        return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
 
     def follow(self, unit: Unit, change: Change) -> None:
         """Change or delete the items that refer to a deleted item.
@@ -238,28 +259,12 @@ def _ids_by_collection(changes: Iterable[Change]) -> dict[str, list[str]]:
     return ids
 
 
-def added_references(stored: StoredView, before: bytes, after: bytes) -> Iterator[tuple[Refers, dict[str | int, str]]]:
-    """The references of an item `after` a change that it did not have before: by field, the ids with their pointers."""
-    if not (references := stored.revision.references):
-        return
-    had, has = exactjson.decoded(before), exactjson.decoded(after)
-    for path, field in references.items():
-        ids_before = {id for _, id in _ids_at(had, path)}
-        yield field, {id: pointer for pointer, id in _ids_at(has, path) if id not in ids_before}
-
-
 def required_by(stored: StoredView, record: Record) -> Iterator[tuple[Refers, str | int, str]]:
     """The references of an item: the field, the id, and the JSON Pointer."""
     item = exactjson.decoded(record.body)
     for path, field in stored.revision.references.items():
         for pointer, id in _ids_at(item, path):
             yield field, id, pointer
-
-
-def number_of_references(stored: StoredView, record: Record) -> int:
-    """The number of items that must exist for a new item."""
-    of_fields = added_references(stored, b"{}", record.body)
-    return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
 
 
 def missing_reference(to: Resource, id: str | int, pointer: str, of: object) -> ReferenceMissing:

@@ -12,7 +12,7 @@ from restkeeper import exactjson
 from restkeeper.errors import IllegalTransition
 from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.references import added_references
+from restkeeper.resources.relations import References
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View
 from restkeeper.schemas.fields import Status
@@ -22,8 +22,8 @@ from restkeeper.storage.interface import Record
 class Rights:
     """Which values of the fields of a collection's items a caller may set."""
 
-    def __init__(self, stored: StoredView, resources: Mapping[str, Resource]) -> None:
-        revision = stored.revision
+    def __init__(self, stored: StoredView, resources: Mapping[str, Resource], references: References) -> None:
+        revision, self._references = stored.revision, references
         self._stored, self._owner = stored, revision.definitions.get(revision.owner)
         to = {field.to for field in revision.references.values()} - {stored.name}  # its writers know its items
         self._scopes = {name: resources[name].scope("read") for name in to}
@@ -66,7 +66,7 @@ class Rights:
         """Raises Forbidden for a reference to items that the caller may not read: their existence is private."""
         if not (unreadable := {name: scope for name, scope in self._scopes.items() if not caller.may(scope)}):
             return
-        for field, new in added_references(self._stored, had, has):
+        for field, new in self._references.added(self._stored, had, has):
             if new and field.to in unreadable:
                 error = view.known_fault({"pointer": next(iter(new.values())), "detail": ""})
                 raise lacking(unreadable[field.to], f"a new reference in {error['pointer'].removeprefix('#/')}")

@@ -13,10 +13,10 @@ from restkeeper.clock import is_due
 from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import EVERYBODY
-from restkeeper.resources.embedding import Embeddable, with_hops
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.parameters import GROUPED, Queryable
 from restkeeper.resources.queries import ListRequest, parse
+from restkeeper.resources.relations import Embeddable
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import SearchTooLong
@@ -71,7 +71,7 @@ class Searches:
     def _query(self, stored: StoredView, parameters: Mapping[str, Any] | None, *, is_grouped: bool = False) -> Query:
         """Raises ValueError for wrong parameters: they are the function's, and no fault of the caller."""
         try:
-            queryable = with_hops(stored.queryable, self._related()[stored.name], EVERYBODY)
+            queryable = self._related()[stored.name].with_hops(stored.queryable, EVERYBODY)
             return query_of(stored, parameters, MOST_FOUND, queryable=queryable, is_grouped=is_grouped).query
         except InvalidQuery as error:
             called = "items.groups" if is_grouped else "items.find and items.count"

@@ -24,7 +24,6 @@ from restkeeper.resources.function_errors import as_conflict, duplicate_of_funct
 from restkeeper.resources.functions import Items, changed_record, invoke, require_few_references
 from restkeeper.resources.item import Loaded
 from restkeeper.resources.items import CollectionReader, ServedCollection
-from restkeeper.resources.references import number_of_references
 from restkeeper.resources.unique import find_unique, query_of_unique
 from restkeeper.resources.views import View
 from restkeeper.resources.write_parameters import owner_fault
@@ -98,7 +97,7 @@ class CommandUnit(Unit):
         """Do an action, of an item or of the collection. Raises what its function raises."""
         items: Items = self.items
         if action.schema:
-            self.domain.check_body(self, action.schema, loaded)
+            self.domain.references.check_body(self, action.schema, loaded)
         more = (*([deepcopy(loaded)] if action.body else []), items)  # it may be called again
         if before is None:
             return Answer(returned_json(action.function, invoke(items, action.function, *more)))
@@ -343,7 +342,7 @@ def new_records(to: CollectionReader, commands: Sequence[Command], *, is_array: 
                 rights.require_values(to.caller, to.view, sent, None, record)
             records.append(record)
             if stored.revision.references:  # too many are refused before more work is done
-                require_few_references(references := references + number_of_references(stored, record))
+                require_few_references(references := references + domain.references.number(stored, record))
         except ValidationFailed as error:
             if not is_array:
                 raise

@@ -60,7 +60,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
                     created.append((pointer, create(unit, collections[name], item)))
         for pointer, change in turns(created):
             with at(pointer):
-                service.domain.check(unit, change, bounded=False)
+                service.domain.references.check(unit, change, bounded=False)
         with at("/seed"):
             unit.follow(*(change for _, change in created))
 

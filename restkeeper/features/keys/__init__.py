@@ -36,7 +36,6 @@ from restkeeper.storage.errors import RecordNotFound, StoreError
 from restkeeper.storage.interface import Collection, Index, Record
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import LONGEST_NAMED_OWNER, MOST_OWNERS, Credentials, InvalidCredential, digest_of
-from restkeeper.web.derived import ROTATED, STORED_NEW_WITH_SECRET, SecretItemHandlers
 from restkeeper.web.handlers import INPUT, UNCACHED
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -49,6 +48,7 @@ from restkeeper.web.operations import (
     returns,
     takes,
 )
+from restkeeper.web.secret_items import ROTATED, STORED_NEW_WITH_SECRET, SecretItemHandlers
 
 # `updated_at` is the time of the last use. No resource can have this name.
 CREDENTIALS = Collection("_credentials", {})

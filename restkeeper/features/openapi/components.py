@@ -8,11 +8,11 @@ from marshmallow import INCLUDE
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.declaration import Ownership
-from restkeeper.resources.embedding import next_of, with_hops
 from restkeeper.resources.filters import GROUPS, MAX_VALUES, SEVERAL, operators_of
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.parameters import AGGREGATES, MOST_NAMES, RESERVED
 from restkeeper.resources.queries import MOST_AGGREGATED, MOST_CHOSEN, MOST_COUNTED, MOST_EMBEDDED, SUMS
+from restkeeper.resources.relations import next_of
 from restkeeper.resources.revision import references_in
 from restkeeper.resources.unique import known_unique
 from restkeeper.resources.views import View
@@ -139,7 +139,7 @@ def _schemas(spec: Spec, items: ServedCollection, kind: str) -> dict[str, JsonSc
     if "PATCH" in items.resource.methods:  # else nothing refers to the components of inner objects
         patch = {name: spec.patch(member) for name, member in patch.items()}
     ways, is_open, keys = ("", "-"), view.queryable.is_open, view.queryable.sortable
-    hops = with_hops(view.queryable, items, EVERYBODY).hops().items()
+    hops = items.with_hops(view.queryable, EVERYBODY).hops().items()
     paths = [f"{name}.{field}" for name, hop in hops if hop.field != "id" for field in hop.queryable.names]
     joined = [f"{name}.{field}" for name, hop in hops if not hop.many for field in hop.queryable.sortable]
     return {
@@ -275,7 +275,7 @@ def _filters(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema | str]:
 
 def _joined(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
     """A parameter for each collection that filters lead to, by the name before the dot."""
-    for name, hop in with_hops(items.whole.queryable, items, EVERYBODY).hops().items():
+    for name, hop in items.with_hops(items.whole.queryable, EVERYBODY).hops().items():
         alike = dict[tuple[str, tuple[Op, ...]], list[str]]()
         for field in (field for field in hop.queryable.fields.values() if "*" not in field.name):
             kinds = dict[str, list[Op]]()

@@ -309,7 +309,7 @@ def _store_all(waiting: Sequence[tuple[_Import, Item]], unit: Unit) -> dict[int,
         if refused := {number: outcome for number, outcome in enumerate(outcomes) if outcome is not True}:
             raise _Undone
         for change in changes:
-            unit.domain.check(unit, change)
+            unit.domain.references.check(unit, change)
         unit.follow(*changes)
     return refused
 

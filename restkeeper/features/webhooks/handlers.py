@@ -37,7 +37,6 @@ from restkeeper.storage.transactions import Event
 from restkeeper.web.application import Reply
 from restkeeper.web.bodies import JSON, MERGE_PATCH, require_acceptable
 from restkeeper.web.calls import arguments
-from restkeeper.web.derived import ROTATED, STORED_NEW_WITH_SECRET, SecretItemHandlers
 from restkeeper.web.handlers import UNCACHED
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
@@ -53,6 +52,7 @@ from restkeeper.web.operations import (
     takes,
 )
 from restkeeper.web.pagination import link_header, target_with
+from restkeeper.web.secret_items import ROTATED, STORED_NEW_WITH_SECRET, SecretItemHandlers
 
 LIFECYCLE = Lifecycle(
     "active",

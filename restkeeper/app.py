@@ -5,7 +5,6 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any, cast
 
 from flask import Blueprint
@@ -75,15 +74,15 @@ def create_app(
                 "webhook_worker='inside': only a server delivers: set WEBHOOK_WORKER=inside, and call create_app "
                 "without a configuration; in a test, use restkeeper.LiveServer"
             )
-        opened, closed = _open(features, without)
+        opened, closed = _open(features, without, config)
         declared = _require_resources(resources)
         declared += [resource for feature in opened for resource in feature.stored().collections]
         _require_possible(opened, closed, config, declared, versions, roles)
         _require_store(config, stores)
         program = _Program(config, declared, versions, roles, opened, closed, blueprints, name, serves)
-        if config.harness and serves:
-            harness = import_module("restkeeper.features.harness")  # of no other server
-            return cast(Application, harness.application_of(program.application, create_app, config))
+        for feature in opened if serves else ():
+            if feature.serve:
+                return cast(Application, loaded(feature.serve)(program.application, create_app, config))
         return program.application(clock, START_SECONDS if is_program else 0.0)
     except (ConfigError, StoreError, Unavailable) as error:
         if is_program:
@@ -240,7 +239,9 @@ def _collections(items: Iterable[Resource | StoredView], records: Iterable[Store
     return [*(resource.collection for resource in resources), *last_ids, *records]
 
 
-def _open(features: Iterable[Feature | str], without: Iterable[str]) -> tuple[list[Feature], list[Feature]]:
+def _open(
+    features: Iterable[Feature | str], without: Iterable[str], config: Config
+) -> tuple[list[Feature], list[Feature]]:
     """The open features, in their order, and the closed ones. Raises ConfigError for a name that is no feature."""
     for names in (features, without):
         if isinstance(names, str):
@@ -253,11 +254,18 @@ def _open(features: Iterable[Feature | str], without: Iterable[str]) -> tuple[li
             raise ConfigError(f"features has {feature!r}: must be a Feature(…), or the name of one")
         if isinstance(feature, str) or feature.usual:
             opened.add(feature if isinstance(feature, str) else feature.name)
+    unusual = [feature for feature in by_name.values() if not feature.usual]
+    opened |= {feature.name for feature in unusual if any(_is_set(config, name) for name in feature.settings[:1])}
     if unknown := sorted({*opened, *without} - by_name.keys()):
         raise ConfigError(f"features: there is no {unknown[0]!r}; there are {', '.join(by_name)}")
     opened -= without
     closed = [feature for name, feature in by_name.items() if name not in opened]
     return [feature for name, feature in by_name.items() if name in opened], closed
+
+
+def _is_set(config: Config, name: str) -> bool:
+    """Whether a setting has another value than by default, and is not turned off."""
+    return getattr(config, name) not in (getattr(Config, name), "off")
 
 
 def _require_store(config: Config, stores: Collection[str]) -> None:
@@ -294,8 +302,8 @@ def _require_possible(
         if absent := [name for name in feature.needs if name not in features]:
             raise ConfigError(f"features: {feature.name!r} is built on {absent[0]!r}, which is closed; close both")
     for feature in closed:
-        for setting in () if config.harness else feature.settings:
-            if getattr(config, setting) not in (getattr(Config, setting), "off"):
+        for setting in () if any(other.serve for other in opened) else feature.settings:
+            if _is_set(config, setting):
                 why = f"has no effect while the feature {feature.name!r} is closed"
                 raise ConfigError(f"{setting.upper()}: is set, and {why}")
     if (paths := RESERVED.intersection(resource.path for resource in resources)) and len(list(versions)) > 1:

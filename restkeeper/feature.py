@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from restkeeper.resources.views import StoredView, View, Views
     from restkeeper.service import Service
     from restkeeper.storage.interface import Collection, Key
-    from restkeeper.web.application import Answered, Check, Stage, Wsgi
+    from restkeeper.web.application import Answered, Application, Check, Stage, Wsgi
     from restkeeper.web.auth import Credentials
     from restkeeper.web.operations import Contribution
 
@@ -72,7 +72,10 @@ class Feature:
     those of the service; `items` and `records` are stored, and the feature serves them itself, if anybody. `settings`
     are the fields of `Config` that have no effect while it is closed, and `needs` the features that it is built on.
     `cli` has its commands by their names: "module:command", and what that does. A feature that is not `usual` is open
-    only if it is named.
+    only if it is named, or if the first of its settings is set.
+
+    `serve` returns the application that a server serves, for a function that makes applications of the service, each
+    with its clock, `create_app`, and the configuration.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Feature:
     items: tuple[Resource | str, ...] = ()
     records: tuple[Collection | str, ...] = ()
     needs: tuple[str, ...] = ()
+    serve: Callable[..., Application] | str | None = None
     usual: bool = True
     cli: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
 

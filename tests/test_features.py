@@ -36,7 +36,7 @@ ROWS = {
     "webhooks": "SELECT 1 FROM counters WHERE collection = 'webhooks'",
 }
 
-NAMES = {each.name for each in restkeeper.FEATURES}
+NAMES = {each.name for each in restkeeper.FEATURES if each.usual}
 
 pytestmark = pytest.mark.top  # closes features by itself
 
@@ -162,10 +162,18 @@ def test_a_setting_of_a_closed_feature_stops_the_start() -> None:
         "metrics": {"metrics_token": "a-metrics-token-of-enough-characters"},
         "webhooks": {"webhook_timeout": 3},
         "jwt": {"jwt_issuer": "https://i", "jwt_audience": "a", "jwt_jwks": "/no/file"},
+        "harness": {"harness": "1"},
     }
     for name, setting in settings.items():
         with pytest.raises(ConfigError, match=f"is set, and has no effect while the feature '{name}' is closed$"):
             restkeeper.create_app(Config(**setting), RESOURCES, without={name})
+
+
+def test_a_setting_opens_what_is_not_usual() -> None:
+    """Whatever the list of the service names; only one that is closed by its name stays closed."""
+    app = restkeeper.create_app(Config(harness="1"), RESOURCES, features={"health"})
+    assert app.test_client().get("/__harness__/openapi.json").status_code == 200
+    assert restkeeper.create_app(Config(), RESOURCES).test_client().get("/__harness__/openapi.json").status_code == 404
 
 
 @pytest.mark.needs("jwt")

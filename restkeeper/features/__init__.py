@@ -47,5 +47,6 @@ FEATURES = (
     Feature("health", f"{__name__}.health:install"),
     Feature("pages", f"{__name__}.pages:install"),
     Feature("browse", f"{__name__}.browse:install"),
+    Feature("harness", settings=("harness", "harness_ports"), serve=f"{__name__}.harness:application_of", usual=False),
     Feature("openapi", f"{__name__}.openapi:install"),
 )

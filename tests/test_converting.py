@@ -134,6 +134,7 @@ def test_huge_items_that_become_larger_than_items_can_be(tmp_path: Path) -> None
         assert shown(new, f"/api/v1{path}")["name"] == letter * 2_000_000
 
 
+@pytest.mark.needs("versions")
 def test_a_step_that_takes_longer_than_a_transaction_of_a_request_may_be_idle(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

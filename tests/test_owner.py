@@ -307,6 +307,7 @@ def test_a_field_that_is_added_shows_the_owners_of_older_items(programs: OnOneSt
     assert new.column("jobs", "k") == "bob"
 
 
+@pytest.mark.needs("versions")
 def test_an_older_version_of_the_field(programs: OnOneStore) -> None:
     """It has another name there, or is not there: then the owner is named beside the item."""
     steps: dict[int, list[Step]] = {2: [Add("client", None)], 3: [Rename("client", "customer")]}

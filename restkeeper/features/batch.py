@@ -19,8 +19,7 @@ from restkeeper.feature import Seams
 from restkeeper.resources.call import KNOWN, PUBLIC, Call, Conditions, lacking
 from restkeeper.resources.changes import Answer, Command
 from restkeeper.resources.declaration import Action, Ownership
-from restkeeper.resources.items import ServedCollection, refer
-from restkeeper.resources.relations import Relation
+from restkeeper.resources.items import Relation, ServedCollection, refer
 from restkeeper.resources.write_parameters import (
     CONFLICT_QUERY,
     OWNER_QUERY,

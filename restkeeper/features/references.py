@@ -13,9 +13,8 @@ from restkeeper.feature import Seams
 from restkeeper.resources.call import NONE, Call, lacking
 from restkeeper.resources.changes import Command
 from restkeeper.resources.checks import followed
-from restkeeper.resources.items import CollectionReader, ServedCollection, refer
+from restkeeper.resources.items import CollectionReader, Relation, ServedCollection, refer
 from restkeeper.resources.references import CheckedReferences
-from restkeeper.resources.relations import Relation
 from restkeeper.service import Service
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web.application import Reply

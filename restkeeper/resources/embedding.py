@@ -13,9 +13,10 @@ from msgspec import Raw
 from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller, lacking
+from restkeeper.resources.items import Relation, ServedCollection
 from restkeeper.resources.parameters import Hop, Queryable
 from restkeeper.resources.queries import MOST_CHOSEN, Embedding
-from restkeeper.resources.relations import Embeddable, Relation, next_of
+from restkeeper.resources.relations import next_of
 from restkeeper.resources.views import reduced, tree_of
 from restkeeper.schemas.fields import Owner, Refers
 from restkeeper.storage.interface import (
@@ -34,7 +35,7 @@ from restkeeper.storage.interface import (
 MOST_ELEMENTS = 2000  # of lists with references, in one response: each takes some microseconds
 
 
-def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str, Relation]:
+def relations_of(items: ServedCollection, others: Iterable[ServedCollection]) -> Mapping[str, Relation]:
     """The relations by which items can be embedded in some items, by their names for callers. `others` are all items.
 
     Items that refer to an item have the name of their collection. If this is the name of a field, or several fields
@@ -67,7 +68,7 @@ def relations_of(items: Embeddable, others: Iterable[Embeddable]) -> Mapping[str
     return relations | {relation.beside or relation.field: relation for relation in to}
 
 
-def relations_for(items: Embeddable, caller: Caller) -> Mapping[str, Relation]:
+def relations_for(items: ServedCollection, caller: Caller) -> Mapping[str, Relation]:
     """The `relations` of some items, except relations by a field that the caller may not see, or that is gone."""
     names = items.views.for_caller(caller).names
 
@@ -79,7 +80,7 @@ def relations_for(items: Embeddable, caller: Caller) -> Mapping[str, Relation]:
     return {name: relation for name, relation in items.relations.items() if is_seen(relation)}
 
 
-def with_hops(queryable: Queryable, items: Embeddable, caller: Caller) -> Queryable:
+def with_hops(queryable: Queryable, items: ServedCollection, caller: Caller) -> Queryable:
     """What the queries of some items can use, with the items to which their relations lead, as a caller sees them."""
     if not items.relations:
         return queryable
@@ -94,7 +95,7 @@ def with_hops(queryable: Queryable, items: Embeddable, caller: Caller) -> Querya
     return replace(queryable, hops=hops)
 
 
-def _hop(name: str, items: Embeddable, relation: Relation, caller: Caller) -> Hop:
+def _hop(name: str, items: ServedCollection, relation: Relation, caller: Caller) -> Hop:
     to, view = relation.to, relation.to.views.for_caller(caller)
     referred, field = (items, to) if relation.is_back else (to, items)
 
@@ -118,7 +119,7 @@ def _hop(name: str, items: Embeddable, relation: Relation, caller: Caller) -> Ho
     return Hop(name, view.queryable, "id" if relation.is_back else relation.field, many, join, stored)
 
 
-def _references(items: Embeddable) -> Iterator[tuple[str, str, Refers | Owner]]:
+def _references(items: ServedCollection) -> Iterator[tuple[str, str, Refers | Owner]]:
     """The references of some items: the field as callers know it and as it is stored, and its definition."""
     declared = items.stored.revision.followed
     for field in items.whole.queryable.fields if declared else ():
@@ -159,7 +160,7 @@ class _Ids:
 
 def with_related(
     caller: Caller,
-    items: Embeddable,
+    items: ServedCollection,
     bodies: Iterable[bytes],
     parts: Mapping[str, Relation],
     embed: Mapping[str, Embedding],
@@ -215,7 +216,7 @@ def with_related(
 
 def _find(
     caller: Caller,
-    items: Embeddable,
+    items: ServedCollection,
     relations: Mapping[str, Relation],
     embed: Mapping[str, Embedding],
     ids: Sequence[str | int],

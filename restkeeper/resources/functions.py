@@ -13,7 +13,7 @@ from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.function_errors import as_conflict, mistake_of, name_of, refusals, require_owner, unstorable
 from restkeeper.resources.item import NO_LIMITS, digest
-from restkeeper.resources.relations import Embeddable
+from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.searches import Searches
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView, stored_in
@@ -48,7 +48,10 @@ class Items:
     """
 
     def __init__(
-        self, unit: Unit, collections: Mapping[str, StoredView], related: Callable[[], Mapping[str, Embeddable]] = dict
+        self,
+        unit: Unit,
+        collections: Mapping[str, StoredView],
+        related: Callable[[], Mapping[str, ServedCollection]] = dict,
     ) -> None:
         self.unit, self._transaction, self._collections = unit, unit.transaction, collections
         self._related = related  # the items of each collection, with their relations

@@ -17,11 +17,10 @@ from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
 from restkeeper.resources.parameters import Arguments, Queryable
 from restkeeper.resources.queries import Embedding, ListRequest, parse, parse_item
-from restkeeper.resources.relations import Relation
 from restkeeper.resources.rights import Rights
 from restkeeper.resources.views import Access, StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.interface import Filter, Groups, Page, Query, Record, Sort
+from restkeeper.storage.interface import Filter, Groups, Kind, Page, Query, Record, Sort
 
 PAGES_BYTES = 4 * 1024 * 1024  # of responses to lists that each process caches for a collection in one version
 MOST_COUNTED = 100_000  # items of a query that narrows: PostgreSQL counts so many in a second or less
@@ -39,6 +38,28 @@ class ListPage(NamedTuple):
     body: bytes
     page: Page
     total: int | None
+
+
+class Relation(NamedTuple):
+    """A reference, followed to the items `to`; or where it `is_back`, from the items that refer to others.
+
+    `field` is the reference as callers know it, `path` as it is stored. The item to which it refers is embedded in the
+    place of the reference, or under the name `beside`.
+    """
+
+    to: "ServedCollection"
+    field: str
+    path: str
+    is_back: bool = False
+    beside: str = ""
+
+    @property
+    def has_route(self) -> bool:
+        """Whether a path lists the items that refer to an item: by a field with one value, inside no other field."""
+        if not self.is_back or self.to.resource.singleton:
+            return False
+        field = self.to.stored.queryable.fields[self.path]
+        return not field.is_many or field.kind is Kind.JSON
 
 
 @dataclass(eq=False)

@@ -14,9 +14,9 @@ from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
+from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.parameters import GROUPED, Queryable
 from restkeeper.resources.queries import ListRequest, parse
-from restkeeper.resources.relations import Embeddable
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import SearchTooLong
@@ -38,7 +38,7 @@ class Searches:
     def __init__(
         self,
         transaction: Transaction,
-        related: Callable[[], Mapping[str, Embeddable]],
+        related: Callable[[], Mapping[str, ServedCollection]],
         undo_all_on_error: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._transaction, self._related, self._undo_all_on_error = transaction, related, undo_all_on_error

@@ -1,10 +1,13 @@
-"""Addresses: those of this machine, and the public ones, which the service may call for a client.
+"""Addresses: those of this machine, and the public ones, which the service may call for a client; and open files.
 
 The facts are those of `ipaddress`, that is of IANA's special-purpose registries (RFC 6890). Versions of Python differ;
 the lists here exclude every address on which they do.
 """
 
+from contextlib import suppress
+from importlib import import_module
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
+from math import inf
 
 _REFUSED = (
     IPv4Network("168.63.129.16/32"),  # Azure's metadata and DNS for its virtual machines
@@ -66,3 +69,16 @@ def is_public(address: str) -> bool:
 
 def _is_public_4(ip: IPv4Address) -> bool:
     return ip.is_global and not ip.is_multicast and not any(ip in network for network in _REFUSED)
+
+
+def most_files() -> float:
+    """How many files and connections this process may have open, after asking for as many as possible."""
+    try:
+        resource = import_module("resource")
+    except ImportError:  # Windows, which has no such limit
+        return inf
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # where more are allowed than there can be
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        soft = most
+    return inf if soft == resource.RLIM_INFINITY else float(soft)

@@ -11,15 +11,20 @@ from tests.live import ROOT
 from tests.waiting import SECONDS
 
 _FORKS = """
-import gc, json, os, runpy, sys
-import restkeeper.app, restkeeper.cli.loading, restkeeper.features.files, restkeeper.server.serve
-gc.freeze()  # else each fork looks for garbage at its end, in 0.1 s
+import json, os, runpy, sys
+import restkeeper.app, restkeeper.cli.loading, restkeeper.features.files, restkeeper.server.master
 for folder, *arguments in json.loads(sys.argv.pop()):
     if not os.fork():
         os.chdir(folder)
         os.dup2(os.open("stderr", os.O_CREAT | os.O_WRONLY), 2)
         sys.argv[:] = ["restkeeper", *arguments]
-        runpy.run_module("restkeeper", run_name="__main__", alter_sys=True)
+        try:
+            runpy.run_module("restkeeper", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            isinstance(end.code, str) and print(end.code, file=sys.stderr)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        os._exit(1)  # the end of Python takes 0.1 s
     assert os.waitstatus_to_exitcode(os.wait()[1])
     print(json.dumps(open(f"{folder}/stderr").read().splitlines()), flush=True)
 """

@@ -18,8 +18,8 @@ from restkeeper.resources.call import CHANGE_SECONDS
 from restkeeper.resources.embedding import MOST_ELEMENTS
 from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.items import MOST_COUNTED
+from restkeeper.server.exchange import FIELDS, KEEPALIVE, LINE, Exchange
 from restkeeper.server.request import UNCOUNTED
-from restkeeper.server.worker import Worker
 from restkeeper.service import START_SECONDS
 from restkeeper.storage import shares
 from restkeeper.storage.interface import MOST_INDEXED
@@ -38,18 +38,12 @@ UNBOUNDED = {"port", "web_concurrency", "page_limit", "trusted_proxies"}  # numb
 UNITS = {"KiB": 1024, "MiB": 1024**2, "hours": 3600, "days": 24 * 3600}
 
 CONFIG = Config()
-GUNICORN = {  # the module is a file of settings, which changes a process
-    name: int(value)
-    for name, value in re.findall(
-        r"^ *(\w+) = (\d+)\b", (ROOT / "restkeeper/server/settings.py").read_text(encoding="utf-8"), re.M
-    )
-}
 
 # The numbers of the rows that name no numeric setting, by the first words of the row.
 NUMBERS: dict[str, tuple[Any, ...]] = {
     "requests of a caller": (int(DEFAULT_QUOTA.split()[0]),),
     "bytes of path and query": (CONFIG.max_url,),
-    "header fields": (GUNICORN["limit_request_fields"], GUNICORN["limit_request_field_size"], Worker.head_limit),
+    "header fields": (FIELDS, LINE, Exchange.head_limit),
     "levels of nesting": (CONFIG.max_depth,),
     "values in a body": (CONFIG.max_nodes,),
     "items that a POST creates": (MOST_TOGETHER, MOST_OPERATIONS),
@@ -82,12 +76,16 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "long polls": (events.MOST, CONFIG.waits_per_caller),
     "time for which a stream": (events.BEAT_SECONDS,),
     "connections of a process": (1000,),  # gunicorn's default
-    "time for the header": (Worker.header_timeout,),
-    "time in which no content": (Worker.stall_timeout,),
-    "time in which a client reads": (Worker.send_timeout, 1, Worker.slowest, Worker.send_longest),
-    "time between two requests": (GUNICORN["keepalive"], Worker.idle_grace),
-    f"bytes of request bodies above {UNCOUNTED // 1024} KiB": (Worker.body_limit, Worker.body_share, Worker.body_limit),
-    "bytes of responses that wait": (Worker.unsent_limit,),
+    "time for the header": (Exchange.header_timeout,),
+    "time in which no content": (Exchange.stall_timeout,),
+    "time in which a client reads": (Exchange.send_timeout, 1, Exchange.slowest, Exchange.send_longest),
+    "time between two requests": (KEEPALIVE, Exchange.idle_grace),
+    f"bytes of request bodies above {UNCOUNTED // 1024} KiB": (
+        Exchange.body_limit,
+        Exchange.body_share,
+        Exchange.body_limit,
+    ),
+    "bytes of responses that wait": (Exchange.unsent_limit,),
     "time and bytes of the response": (CONFIG.webhook_timeout, sender.MOST_BYTES),
     "deliveries of a process": (deliverer.AT_ONCE, deliverer.ENDPOINT_AT_ONCE),
     "spaces of a server": (spaces.MOST_SPACES, spaces.MOST_SNAPSHOTS, faults.MOST_FAULTS),

@@ -11,8 +11,8 @@ import pytest
 
 from restkeeper.server import connection
 from restkeeper.server.connection import Bodies, Client, ClientConnections
+from restkeeper.server.exchange import Exchange
 from restkeeper.server.request import MOST_FRAMING, Chunks, Refused
-from restkeeper.server.worker import Worker
 
 STEP = 10.0  # seconds by which the clock advances each time that the worker reads it
 SIZE = 2**26
@@ -20,9 +20,9 @@ SIZE = 2**26
 
 def parts_of_a_worker() -> Any:
     """The parts of a worker that a connection needs, with the worker's limits."""
-    bounds = {name: value for name, value in vars(Worker).items() if isinstance(value, int | float | None)}
+    bounds = {name: value for name, value in vars(Exchange).items() if isinstance(value, int | float | None)}
     sizes = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 100}
-    made = SimpleNamespace(**bounds, alive=True, worker_connections=1000, cfg=SimpleNamespace(keepalive=75, **sizes))
+    made = SimpleNamespace(**bounds, worker_connections=1000, cfg=SimpleNamespace(keepalive=75, **sizes))
     made.connections, made.refusals = ClientConnections(made), []
     made.note_refusal = lambda status, line: made.refusals.append(status)
     return made
@@ -67,7 +67,7 @@ def test_a_connection_is_served_whose_listener_a_stop_has_closed(worker: Any) ->
     worker.handle = lambda *given: served.append(given)
     with gevent.socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        address, serve = listener.getsockname(), Worker._handler(worker, listener)
+        address, serve = listener.getsockname(), Exchange._handler(worker, listener)
     serve("socket", "client")
     assert served == [(listener, address, {}, "socket", "client")]
 
@@ -144,7 +144,7 @@ def content(received: Iterable[bytes]) -> bytes:
     """The content of which these pieces arrive."""
     pieces = iter(received)
     cfg = SimpleNamespace(limit_request_fields=100, limit_request_field_size=8190)
-    worker = SimpleNamespace(cfg=cfg, bodies=Bodies(Worker))
+    worker = SimpleNamespace(cfg=cfg, bodies=Bodies(Exchange))
     client = SimpleNamespace(rest=b"", recv=lambda size: next(pieces), worker=worker)
     return io.BufferedReader(Chunks(client, {})).read()
 

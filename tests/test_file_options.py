@@ -347,8 +347,8 @@ def test_the_port_is_that_of_json_server(tmp_path: Path, monkeypatch: pytest.Mon
     Path("db.json").write_text("{}")
     served: list[tuple[str, int]] = []
     monkeypatch.setattr(
-        "restkeeper.server.serve._serve",
-        lambda load, *, is_file: served.append((Config.from_env(os.environ).host, Config.from_env(os.environ).port)),
+        "restkeeper.server.single.serve",
+        lambda load: served.append((Config.from_env(os.environ).host, Config.from_env(os.environ).port)),
     )
     environ = dict(os.environ)
     for arguments, extra in (([], {}), ([], {"AUTH": "required"}), ([], {"PORT": "3100"}), (["-p", "3200"], {})):

@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -16,16 +15,9 @@ from typing import Any
 
 import click
 
-try:
-    from gunicorn.app.base import BaseApplication
-except ValueError:  # gunicorn reads WEB_CONCURRENCY when it is imported
-    given = os.environ.get("WEB_CONCURRENCY")
-    sys.exit(f"restkeeper: WEB_CONCURRENCY={given!r}: must be a whole number from 1 to 256")
-
 from restkeeper.cli.loading import FILE, load_application, python_path
 from restkeeper.config import Config, ConfigError
 
-SETTINGS = "restkeeper.server.settings"
 BACKLOG = 2048  # connections that wait while a program starts, as gunicorn's
 
 
@@ -41,29 +33,6 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r}: write it as {self._shown}")
         numbers = [float(each) / self._unit for each in found.groups() if each]
         return numbers[0], numbers[-1]
-
-
-class _Gunicorn(BaseApplication):  # type: ignore[misc]
-    """gunicorn with the engine's settings; no configuration file in the folder is read."""
-
-    def __init__(self, load: Callable[..., Any], *, is_file: bool) -> None:
-        self._load, self._options = load, {"serves": False} if is_file else {}
-        super().__init__()
-
-    def load_config(self) -> None:
-        for name, value in vars(import_module(SETTINGS)).items():
-            if name in self.cfg.settings:
-                self.cfg.set(name, value)
-        if socket_of_parent := os.environ.get("RESTKEEPER_FD"):  # see `reload`
-            self.cfg.set("bind", f"fd://{socket_of_parent}")
-
-    def load(self) -> Any:
-        return self._load(**self._options)
-
-    def wsgi(self) -> Any:
-        """The application of a worker."""
-        self._options = dict.fromkeys(self._options, True)
-        return super().wsgi()
 
 
 @click.command("serve")
@@ -153,14 +122,19 @@ def serve_file(
         _lock(file)
     options |= {"saves": not no_save, "fail": options["fail"][0], "routes": routes and routes.absolute()}
     options["static"] = tuple(each.absolute() for each in options["static"])
-    _serve(partial(_application_of_file, file, options), is_file=True)
+    _set_defaults()
+    import_module("restkeeper.server.single").serve(partial(_application_of_file, file, options))
 
 
 def _lock(file: Path) -> None:
     """Let no other program serve a file, until this one ends: a file beside it is locked, or the file if none can be.
 
-    Exits if another one serves it.
+    Exits if another one serves it. On Windows, none notices another one.
     """
+    try:
+        fcntl = import_module("fcntl")
+    except ImportError:
+        return
     target, own = file.resolve(), os.getpid()
     beside = target.with_name(f".{target.name}.lock")
     while True:
@@ -169,7 +143,7 @@ def _lock(file: Path) -> None:
         except OSError:
             beside, lock = target, os.open(target, os.O_RDONLY)
         try:
-            flock(lock, LOCK_EX | LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.exit(f"restkeeper: {file.name} is served already, by another program: add --no-save")
         with suppress(FileNotFoundError):
@@ -180,22 +154,27 @@ def _lock(file: Path) -> None:
         atexit.register(lambda: beside.unlink(missing_ok=True) if own == os.getpid() else None)
 
 
-def _application_of_file(file: Path, options: Mapping[str, Any], *, serves: bool) -> Any:
+def _application_of_file(file: Path, options: Mapping[str, Any], replace: Callable[[Any], None]) -> Any:
     """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
     files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
-    return files.application_of(create, file, files.FileOptions(**options), serves=serves)
+    return files.application_of(create, file, files.FileOptions(**options), replace=replace)
 
 
-def _serve(load: Callable[..., Any], *, is_file: bool = False, watched: Path | None = None) -> None:
-    """Serve what `load` returns until the process is stopped; of a JSON file, `load` is told whether it `serves`.
-
-    With a `watched` folder a child process does, which starts again after each change of its files.
-    """
+def _set_defaults() -> None:
+    """Set what the environment does not, for development."""
     os.environ.setdefault("AUTH", "open")  # only on this machine: Config enforces that
     os.environ.setdefault("WEBHOOK_WORKER", "inside")
     os.environ.setdefault("RESTKEEPER_WELCOME", "1")
     has_colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")  # https://no-color.org
     os.environ.setdefault("LOG_FORMAT", "colour" if has_colours else "short")
+
+
+def _serve(load: Callable[[], Any], watched: Path | None = None) -> None:
+    """Serve what `load` returns until the process is stopped.
+
+    With a `watched` folder a child process does, which starts again after each change of its files.
+    """
+    _set_defaults()
     try:
         config = Config.from_env()
     except ConfigError as error:
@@ -204,8 +183,7 @@ def _serve(load: Callable[..., Any], *, is_file: bool = False, watched: Path | N
         os.environ.setdefault("WEB_CONCURRENCY", "1")
     is_inherited = "GUNICORN_FD" in os.environ or "RESTKEEPER_FD" in os.environ  # the socket, by USR2 or `reload`
     if not is_inherited and _is_taken(config.host, config.port):
-        name = "--port" if "RESTKEEPER_FILE" in os.environ else "PORT"
-        sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set {name} to a free one")
+        sys.exit(f"restkeeper: PORT='{config.port}': another program uses this port; set PORT to a free one")
     if watched:
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
         try:
@@ -215,7 +193,7 @@ def _serve(load: Callable[..., Any], *, is_file: bool = False, watched: Path | N
         environ = {**os.environ, "PYTHONPATH": python_path()}
         command = [sys.executable, "-P", "-m", "restkeeper", "serve", "--no-reload", str(watched)]
         import_module("restkeeper.server.reload").keep_serving(command, watched, listener, environ)
-    _Gunicorn(load, is_file=is_file).run()
+    import_module("restkeeper.server.master").serve(load)
 
 
 @click.command("harness")

@@ -7,8 +7,6 @@ import gc
 import json
 import logging
 import os
-import re
-import resource
 import shutil
 import signal
 import socket
@@ -22,20 +20,18 @@ from functools import partial
 from pathlib import Path
 from threading import local
 from typing import Any
-from urllib.parse import quote
 
 import gunicorn
 
 from restkeeper import mistakes
-from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, Config, ConfigError, misspelt_settings
+from restkeeper.config import HARNESS_IS_LOCAL, OPEN_IS_LOCAL, ConfigError
+from restkeeper.server.environment import read_config
 
 # On USR2 `python -m gunicorn` starts again as a file: on the path, its folder would hide the standard library's `http`.
 _gunicorn = Path(gunicorn.__file__).resolve().parent
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != _gunicorn]
 
-END_SECONDS = 2.0  # for which the end of a worker waits for what it does beside requests
 _FOLDER = "restkeeper-prometheus-"  # begins the names of folders
-LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all
 
 
 def _make_folder(parent: str) -> str:
@@ -61,16 +57,7 @@ def _make_folder(parent: str) -> str:
 gc.disable()  # until `when_ready`: a collection writes to the memory that workers share with the master
 
 os.environ.setdefault("AUTH", "required")  # secure by default
-for _line in misspelt_settings(os.environ):
-    print(f"restkeeper: {_line}", file=sys.stderr)
-try:
-    _config = Config.from_env()
-except ConfigError as error:
-    sys.exit(f"restkeeper: {error}")
-
-_path = os.environ.get("SCRIPT_NAME", "")
-if not re.fullmatch(r"(/[^/?#\s]+)*/?", _path):
-    sys.exit(f"restkeeper: SCRIPT_NAME={_path!r}: must be a path such as /shop")
+_config = read_config()
 
 # The folder of the workers' metrics; it must be set before the first import of prometheus_client. It is in memory: the
 # files are mapped, and writing to a mapped file on a full disk ends the process. A new master (USR2) needs another
@@ -81,7 +68,6 @@ os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
 if not _config.harness:
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = _make_folder(_memory)
 
-import gevent  # noqa: E402
 from gevent import monkey  # noqa: E402
 
 monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too late
@@ -89,18 +75,25 @@ monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too 
 from gunicorn.config import make_settings  # noqa: E402
 from gunicorn.errors import AppImportError  # noqa: E402
 
-from restkeeper import __version__  # noqa: E402
-from restkeeper.features.keys import has_keys  # noqa: E402
 from restkeeper.features.limits import shared_tables  # noqa: E402
 from restkeeper.features.limits.counters import CounterTable  # noqa: E402
 from restkeeper.features.openapi.document import document  # noqa: E402
-from restkeeper.features.webhooks.deliverer import deliverer_of, keep_delivering  # noqa: E402
-from restkeeper.net import is_loopback  # noqa: E402
+from restkeeper.server.exchange import FIELDS, GRACEFUL, KEEPALIVE, LINE  # noqa: E402
+from restkeeper.server.start import (  # noqa: E402
+    END_SECONDS,
+    announce,
+    deliver_inside,
+    examine,
+    parent_has_ended,
+    reached,
+    set_bounds,
+    show_error,
+)
 from restkeeper.server.worker import NO_PRELOAD, Worker  # noqa: E402
 from restkeeper.service import Service, locate_store, service_of, started_stores  # noqa: E402
 from restkeeper.storage.errors import StoreError  # noqa: E402
 from restkeeper.web.application import Application  # noqa: E402
-from restkeeper.web.observe import SHORT, configure_logging  # noqa: E402
+from restkeeper.web.observe import configure_logging  # noqa: E402
 
 # Settings of gunicorn that the worker does not read, and what to set.
 _UNUSED = {
@@ -137,19 +130,14 @@ wsgi_app = "app:create_app()"
 bind = f"[{_config.host}]:{_config.port}" if ":" in _config.host else f"{_config.host}:{_config.port}"
 workers = _config.web_concurrency  # default: the number of cores
 worker_class = "restkeeper.server.worker.Worker"
-limit_request_line = 8190  # bytes; gunicorn's maximum
-limit_request_fields = 100
-limit_request_field_size = 8190
-keepalive = 75  # seconds; longer than the idle time-outs of the usual proxies (60), so that they close first
+limit_request_line = limit_request_field_size = LINE  # gunicorn's maximum
+limit_request_fields = FIELDS
+keepalive = KEEPALIVE
 timeout = 30  # seconds without a heartbeat until a worker is replaced
-graceful_timeout = 0 if _config.harness else 30  # seconds for requests in progress to finish; a test has none
+graceful_timeout = 0 if _config.harness else GRACEFUL  # a test does not wait for requests in progress
 if "RESTKEEPER_FD" in os.environ:  # who has saved a file waits for the end; see `reload`
     graceful_timeout, Worker.idle_grace = 1, 0.05
-if _config.harness or _config.auth == "open":  # all callers are one: they have one machine, or one address
-    Worker.body_limit = Worker.body_share = (256 if _config.harness else 32) * 2**20
-if _config.harness:  # 200 spaces share them, and have 3 files each: none is closed for those of another test
-    _files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    worker_connections = 5000 if _files < 0 else max(100, min(5000, _files - 800))
+worker_connections = set_bounds(Worker, _config)
 control_socket_disable = True  # it would be created in the home folder
 accesslog = None  # the application logs requests
 loglevel = "warning"
@@ -235,10 +223,7 @@ def _try_application(app: Any, address: Any = None) -> dict[str, Any] | None:
     except AppImportError as error:  # it is named on the command line
         print(f"restkeeper: {error} Leave the name out: gunicorn.conf.py has it, app:create_app()", file=sys.stderr)
     except Exception as error:
-        if _config.log_format in SHORT and _config.log_level != "debug" and not mistakes.mistake_in(error):
-            print(mistakes.own_traceback(error), file=sys.stderr)
-        else:
-            sys.excepthook(type(error), error, error.__traceback__)
+        show_error(error, _config)
         _report(mistakes.mistake_in(error) or mistakes.line_of(error))
     finally:
         os._exit(status)
@@ -286,82 +271,34 @@ def _examine(app: Any) -> dict[str, Any]:
     if not isinstance(made, Application):  # app.py may return another WSGI application
         return {}
     service = service_of(made)
-    can_call = bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service)
     if "openapi" in service.features and "RESTKEEPER_FILE" not in os.environ:  # whose document is of what it has
         for version in service.served:
             document(made, service, version.name)  # so that a wrong declaration is found now
-    paths = {rule.rule for rule in made.url_map.iter_rules()}
+    found = examine(service)
     service.store.open()
     times = {name: state.converted_at for name, state in service.store.stored().items()}
     service.store.close()
-    return {
-        "collections": [quote(each.public_name) for each in service.resources],
-        "can_call": can_call,
-        "pages": {name: path for name in ("docs", "browse") if (path := made.placed(f"/{name}")) in paths},
-        "stores": {} if service.location.temporary else {service.location.name: times},
-    }
+    return found | {"stores": {} if service.location.temporary else {service.location.name: times}}
 
 
 def when_ready(server: Any) -> None:
     """Refuse open access from other machines; print the addresses, and warnings about the configuration."""
     gc.freeze()  # in four workers and the master it saves 26 of 189 MiB
     gc.enable()
-    addresses = [listener.sock.getsockname() for listener in server.LISTENERS]
-    opened = [
-        str(listener).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
-        for listener in server.LISTENERS
-    ]
-    reached = [address[0] for address in addresses if isinstance(address, tuple) and not is_loopback(address[0])]
-    if _config.harness not in ("", "remote") and reached:
-        sys.exit(f"restkeeper: --bind {reached[0]}: {HARNESS_IS_LOCAL}")
-    if _config.auth == "open" and reached:
-        sys.exit(f"restkeeper: --bind {reached[0]}: {OPEN_IS_LOCAL}")
+    addresses = {str(listener): listener.sock.getsockname() for listener in server.LISTENERS}
+    others = reached(addresses)
+    if _config.harness not in ("", "remote") and others:
+        sys.exit(f"restkeeper: --bind {others[0]}: {HARNESS_IS_LOCAL}")
+    if _config.auth == "open" and others:
+        sys.exit(f"restkeeper: --bind {others[0]}: {OPEN_IS_LOCAL}")
     if lifeline := os.environ.get("RESTKEEPER_LIFELINE"):
         threading.Thread(target=_end_with_parent, args=(server, int(lifeline)), daemon=True).start()
-    if ready := os.environ.pop("RESTKEEPER_READY", ""):
-        with suppress(OSError), os.fdopen(int(ready), "w") as pipe:
-            print(opened[0], file=pipe)
-    _welcome(opened, _found["collections"])
-    if _config.auth == "open-to-all" and reached:
-        print(f"restkeeper: {reached[0]} is open: every caller may do everything", file=sys.stderr)
-    if _config.trusted_proxies and reached:
-        print(
-            f"restkeeper: TRUSTED_PROXIES={_config.trusted_proxies}: who reaches {reached[0]} without your proxies "
-            "chooses the address that limits see; let only them reach it (HOST=127.0.0.1, if they run on this machine)",
-            file=sys.stderr,
-        )
-    if _config.auth != "open" and not _config.trusted_hosts:
-        print(
-            "restkeeper: TRUSTED_HOSTS is not set: every Host is accepted; set it to your host names", file=sys.stderr
-        )
-    if _config.auth == "required" and not _found["can_call"]:
-        more = "" if "RESTKEEPER_FILE" in os.environ else ", or run: restkeeper keys create NAME --scope admin"
-        print(f"restkeeper: no caller can authenticate yet: set ADMIN_KEY{more}", file=sys.stderr)
+    announce(_config, addresses, _location.name, _found)
 
 
 def _end_with_parent(server: Any, lifeline: int) -> None:
-    """Stop when the process at the other end of the pipe ends."""
-    with suppress(OSError):  # no such pipe
-        os.read(lifeline, 1)
+    if parent_has_ended(lifeline):
         os.kill(server.pid, signal.SIGTERM)
-
-
-def _welcome(addresses: list[str], collections: list[str]) -> None:
-    """Print the collections and addresses; for `restkeeper serve` also the next steps; of a harness just addresses."""
-    if os.environ.get("RESTKEEPER_WELCOME") == "0":
-        return
-    number = f"{len(collections)} collection{'s' if len(collections) != 1 else ''}"
-    source = f"of {os.environ['RESTKEEPER_FILE']}" if "RESTKEEPER_FILE" in os.environ else f"stored in {_location.name}"
-    lines = [f"Restkeeper {__version__} serves {number} at {', '.join(addresses)}, {source}"]
-    if os.environ.get("RESTKEEPER_WELCOME"):
-        lines += ["", *(f"  {name:<11} {addresses[0]}{path}" for name, path in _found["pages"].items())]
-        lines += [f"  first call  curl {addresses[0]}/{collections[0]}"] if collections else []
-        lines += ["\nStop it with Ctrl-C."]
-    if _config.harness:
-        below = f"{addresses[0]}/__harness__"
-        lines = [json.dumps({"url": addresses[0], "spaces": f"{below}/spaces", "openapi": f"{below}/openapi.json"})]
-    with suppress(OSError):  # closed, or a file on a full disk
-        os.write(int(os.environ.get("RESTKEEPER_STDOUT", "1")), "\n".join([*lines, ""]).encode())
 
 
 def post_fork(server: Any, worker: Any) -> None:
@@ -389,12 +326,7 @@ def post_worker_init(worker: Any) -> None:
     # Threads of the patched module, which are greenlets: one that was imported before that is never joined.
     worker.opening = threading.Thread(target=_open_store, args=(service,), daemon=True)
     worker.opening.start()
-    if _config.webhook_worker == "inside" and "webhooks" in service.features and not _config.harness:
-        gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
-        deliverer = deliverer_of(service)
-        run = partial(keep_delivering, deliverer, lambda: not worker.alive)
-        worker.delivering = threading.Thread(target=run, name="deliver", daemon=True)
-        worker.delivering.start()
+    worker.delivering = deliver_inside(worker, service)
 
 
 def _open_store(service: Service) -> None:

@@ -1,112 +1,81 @@
 """A JSON file as a service: its arrays are collections, its objects singletons."""
 
-import atexit
-import os
+import dataclasses
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from signal import SIGTERM
 from threading import Thread
 
-from flask import Blueprint, Request
+from flask import Blueprint
 
 from restkeeper import features
 from restkeeper.clock import in_turns
 from restkeeper.config import Config
-from restkeeper.errors import Unavailable
 from restkeeper.feature import Feature, Seams
 from restkeeper.features.files.declarations import LISTS, Declared, declare, describe, resources_of
-from restkeeper.features.files.file import File, Look, can_be_replaced, look_at, read_file, say
+from restkeeper.features.files.file import File, can_be_replaced, read_file, say
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install
 from restkeeper.features.files.reading import Content, FileError
-from restkeeper.features.files.saving import LOOK_SECONDS, SavedFile, fill, in_thread
+from restkeeper.features.files.saving import SavedFile, fill, in_thread
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.checks import RESERVED
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service, service_of
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
-from restkeeper.web.application import Application, Stage
+from restkeeper.web.application import Application
 
 _EMPTY = 'no collections: add an array, such as "posts": []'
 MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred: some 50 ms
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
+Replace = Callable[[Application], object]
 
 
 def application_of(
-    create: Create, path: Path, options: FileOptions, *, config: Config | None = None, serves: bool = False
+    create: Create, path: Path, options: FileOptions, *, config: Config | None = None, replace: Replace | None = None
 ) -> Application:
     """The application of a file; exits with one line if the file cannot be served.
 
-    With a configuration, as for tests, the application is without the file from here on. Without one, the process
-    `serves` it, or it only tries that, and prints a report. A process that serves follows one that tried, and the file
-    may be edited in between: then requests get a 503 until the file can be served.
+    With a configuration, as for tests, the application is without the file from here on. Without one it follows the
+    file, and prints a report; when an edit needs another application, `replace` gets that.
     """
-    look = None
     try:
-        look = look_at(path)
-        return _app_of(create, path, options, config, serves)
+        return _app_of(create, path, options, config, replace)
     except (FileError, OSError, ValueError) as error:
-        reason = str(mistake_in(error) or error)
-        if not serves:
-            sys.exit(f"restkeeper: {reason}")
-        say(f"{reason}: waits for another one")
-        return _refusing(create, path, options.id_name, reason, look)
+        sys.exit(f"restkeeper: {mistake_in(error) or error}")
 
 
-def _refusing(create: Create, path: Path, id_name: str, reason: str, look: Look | None) -> Application:
-    """An application that refuses requests for a reason. When the file has changed, a new process serves it."""
+def _app_of(
+    create: Create, path: Path, options: FileOptions, config: Config | None, replace: Replace | None, reason: str = ""
+) -> Application:
+    """See `application_of`; for a `reason` it is made again. Raises FileError, OSError, and ValueError.
 
-    def refuse(request: Request) -> None:
-        if request.path != "/healthz":
-            raise Unavailable(reason)
-
-    def wait() -> None:
-        seen = look
-        while True:
-            time.sleep(LOOK_SECONDS)
-            with suppress(FileError, OSError):
-                if seen != (seen := look_at(path)) and in_thread(read_file, path, id_name):
-                    return os.kill(os.getpid(), SIGTERM)
-
-    feature = Feature("file", lambda service: Seams(checking=((Stage.EDGE, refuse),)))
-    app = create(None, [], name=path.name, features=(*features.FEATURES, feature))
-    Thread(target=wait, name="file", daemon=True).start()
-    return app
-
-
-def _app_of(create: Create, path: Path, options: FileOptions, config: Config | None, serves: bool) -> Application:
-    """See `application_of`. Raises FileError, OSError, and ValueError for a wrong declaration."""
+    The last one is for a wrong declaration.
+    """
     follows = not (config or Config.from_env().harness)  # else the application is without the file from here on
     is_saved = follows and options.saves
-    file = read_file(path, options.id_name)
+    file = in_thread(read_file, path, options.id_name)
     declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
     set_up = partial(install, options=options, path=path, arrays=file.content.arrays)
     login = [Feature("login", partial(_install_login, options, path))] if options.login else []
     make = partial(create, blueprints=blueprints, name=path.name)
-    is_filled = serves or not follows or any(declaration.is_checked for declaration in declared.values())
 
     def take_part(service: Service) -> Seams:
         describing = partial(make, features=(*features.FEATURES, *login, Feature("file", set_up)))
         service.app.described = Description(describing, declared, service).application
         seams, load = set_up(service), partial(fill, service, file.content, declared)
-        # A file that is only tried needs no items in the store, unless they are to be checked.
-        return replace(seams, ready=(*seams.ready, *[load] * is_filled, partial(_serve_twice, service)))
+        return dataclasses.replace(seams, ready=(*seams.ready, load, partial(_serve_twice, service)))
 
     app = make(config, resources, features=(*features.FEATURES, *login, Feature("file", take_part)))
-    if follows and serves:
-        saved = SavedFile(file, service_of(app), partial(_restart, create, path, options), saved=is_saved)
-        Thread(target=_synchronize, args=(saved,), name="file", daemon=True).start()  # a greenlet, by gevent
-        atexit.register(setattr, saved, "is_over", True)
-    elif follows:
+    if follows and reason:
+        say(f"{path.name}: {reason}: the service starts again", *lines)
+    elif follows and not options.quiet:
         items, arrays = file.content.collections, file.content.arrays
         counts = [f"{len(items[name])} {name}" if name in items else name for name in declared]
         report = [f"{path.name}: {', '.join([*counts, *arrays]) or _EMPTY}", *lines, *_about_lists(file.content)]
@@ -115,9 +84,20 @@ def _app_of(create: Create, path: Path, options: FileOptions, config: Config | N
             report.append(f"{path.name} {warning}")
         if options.login:
             report.append(f"POST /login and /register: tokens of {options.login}, to try a login: it protects nothing")
-        if not options.quiet:
-            say(*report)
+        say(*report)
+    if follows and replace:
+        restart = partial(_restart, create, path, options, replace)
+        saved = SavedFile(file, service_of(app), restart, saved=is_saved)
+        Thread(target=saved.run, name="file", daemon=True).start()  # a greenlet, by gevent
     return app
+
+
+def _restart(create: Create, path: Path, options: FileOptions, replace: Replace, reason: str) -> None:
+    """Serve another application, for a reason. Raises FileError, OSError and ValueError if there can be none."""
+    try:
+        replace(_app_of(create, path, options, None, replace, reason))
+    except SystemExit as end:
+        raise ValueError(str(end).removeprefix("restkeeper: ")) from None
 
 
 def _install_login(options: FileOptions, path: Path, service: Service) -> Seams:
@@ -176,8 +156,10 @@ class Description:
 
     def _application(self, described: Mapping[str, Declared]) -> Application:
         pairs = zip(resources_of(described, []), self.service.resources, strict=True)
-        resources = [replace(resource, methods=served.methods, actions=served.actions) for resource, served in pairs]
-        config = replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
+        resources = [
+            dataclasses.replace(resource, methods=served.methods, actions=served.actions) for resource, served in pairs
+        ]
+        config = dataclasses.replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
         return self.create(config, resources, serves=False)
 
 
@@ -188,25 +170,6 @@ def _about_lists(content: Content) -> Iterator[str]:
         begin, end = content.spans[name]
         if len(content.items(name)) > items or end - begin > size:
             yield f"{name}: a list has at most {items:,} items and {size >> 20} MiB: its Link has the next, and /db all"
-
-
-def _synchronize(saved: SavedFile) -> None:
-    """Run until the end; after an unexpected error the server starts another process."""
-    try:
-        saved.run()
-    finally:
-        if not saved.is_over:
-            os.kill(os.getpid(), SIGTERM)
-
-
-def _restart(create: Create, path: Path, options: FileOptions, reason: str) -> None:
-    """End this process for a reason, so that another one serves the file. Raises FileError or ValueError."""
-    file = in_thread(read_file, path, options.id_name)
-    declared, resources, lines = _declared_by(file, options)
-    filled = Feature("file", lambda service: Seams(ready=(partial(fill, service, file.content, declared),)))
-    create(Config(), resources, features=(*features.FEATURES, filled))
-    say(f"{path.name}: {reason}: the service starts again", *lines)
-    os.kill(os.getpid(), SIGTERM)  # the server starts another one
 
 
 def _blueprints(file: Path, resources: list[Resource]) -> list[Blueprint]:

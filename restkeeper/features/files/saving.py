@@ -5,6 +5,7 @@ change, which is then done on it.
 """
 
 import errno
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import Any, TypeVar, cast
 from gevent import get_hub, monkey
 
 from restkeeper import exactjson
-from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
+from restkeeper.clock import YIELD_SECONDS, is_due, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem
 from restkeeper.exactjson import Buffer
 from restkeeper.features.files.declarations import Declared
@@ -31,6 +32,7 @@ from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError
 from restkeeper.storage.interface import Record
 
 T = TypeVar("T")
+_log = logging.getLogger("restkeeper")
 
 LOOK_SECONDS = 0.1  # between two looks at the file
 TOGETHER = 1000  # items that one transaction stores at the start
@@ -41,9 +43,9 @@ Edit = tuple[str, str, Buffer | None]  # a name, a key and a text, None if the i
 class SavedFile:
     """A file and its service, whose store has the items of the file.
 
-    `restart` ends this process for a reason: an edit does not fit the declarations of the service, or the schema was
-    edited. It raises FileError or ValueError if no service can have the edited file. If the file is not `saved`,
-    changes stay in memory, and `content` is that of the file.
+    `restart` makes another service of the file for a reason: an edit does not fit the declarations of this one, or the
+    schema was edited. It raises FileError or ValueError if no service can have the edited file. If the file is not
+    `saved`, changes stay in memory, and `content` is that of the file.
     """
 
     def __init__(self, file: File, service: Service, restart: Callable[[str], object], *, saved: bool) -> None:
@@ -62,10 +64,14 @@ class SavedFile:
         service.domain.changed.add(self._note)
 
     def run(self) -> None:
-        """Serve edits until the process ends."""
+        """Serve edits until another application has the file."""
         while not self.is_over:
             time.sleep(LOOK_SECONDS)
-            self.run_once()
+            try:
+                self.run_once()
+            except Exception:  # the next look is another attempt
+                if is_due("file"):
+                    _log.exception("%s: what was edited is not served", self._path.name)
 
     def run_once(self) -> None:
         """Serve an edit."""

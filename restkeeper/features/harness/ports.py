@@ -1,15 +1,15 @@
 """The ports of spaces: every space has another port, so that no request for another space can reach it."""
 
 import os
-import resource
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT, EMFILE
 from itertools import cycle, islice, repeat
 from socket import AF_INET, AF_INET6, create_server, socket
 
 from restkeeper.config import Config
 from restkeeper.errors import Conflict
+from restkeeper.net import most_files
 
 SPARE_FILES = 64  # descriptors that remain for connections, also to the control
 MOST_TRIES = 1000  # ports that are in use, or that another space had
@@ -29,9 +29,7 @@ class Ports:
 
     def listen(self) -> list[socket]:
         """Listening sockets at a port, one for each address. Raises Conflict."""
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with suppress(OSError, ValueError):  # where more are allowed than there can be
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        most = most_files()
         reason = "all were given"
         for number in islice(self._next, self._most):
             try:
@@ -42,7 +40,7 @@ class Ports:
                     continue
                 break
             port = listeners[0].getsockname()[1]
-            is_last = 0 <= most - SPARE_FILES <= listeners[-1].fileno()  # a descriptor is the lowest one that is free
+            is_last = most - SPARE_FILES <= listeners[-1].fileno()  # a descriptor is the lowest one that is free
             if not is_last and (number or port not in self._given):
                 self._given.add(port)
                 return listeners

@@ -18,11 +18,12 @@ from urllib.parse import urlsplit
 from restkeeper.net import is_loopback
 from restkeeper.parsing import whole
 
-_QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")  # of limits' grammar
+_QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")
 
 _PORTS = re.compile(r"(\d{1,5})-(\d{1,5})")
 
 # Of a caller. A batch of 1 MiB adds up to 3.3 MiB to the store of SQLite, with its events and the response for its key.
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 24 * 3600}
 DEFAULT_QUOTA = "600 per minute"
 SHORTEST_KEY = 24  # characters of ADMIN_KEY and METRICS_TOKEN: too many to guess
 
@@ -130,6 +131,13 @@ def _quota(value: Any) -> str:
     raise ValueError(
         "must be off, or how many per second, minute, hour or day, such as 600 per minute or 50 per 10 seconds"
     )
+
+
+def quota_of(text: str) -> tuple[int, int]:
+    """The amount and the seconds of a quota such as "600 per minute". Raises ValueError."""
+    if not (found := _QUOTA.fullmatch(text)):
+        raise ValueError(text)
+    return int(found[1]), int(found[2] or 1) * _SECONDS[found[3]]
 
 
 def _redis(value: Any) -> str:

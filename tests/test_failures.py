@@ -13,7 +13,7 @@ from restkeeper.config import Config
 from restkeeper.errors import TooManyRequests
 from restkeeper.features import limits
 from restkeeper.features.limits import KNOWN_SECONDS, NOTED, SITE_QUOTAS, Failures, Quota
-from restkeeper.features.limits.counters import CounterTable
+from restkeeper.features.limits.shared import SharedTable
 from tests import issuer
 from tests.callers import ADMIN, ADMIN_KEY, basic, bearer, make_key
 from tests.clock import SetClock
@@ -163,7 +163,7 @@ def test_a_success_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest
 
     Guesses affect neither that caller at the same address, nor any other address.
     """
-    monkeypatch.setattr(limits, "shared_tables", [CounterTable()])
+    monkeypatch.setattr(limits, "shared_tables", [SharedTable()])
     one, other = (secured(database_url=f"sqlite:///{tmp_path}/a.db") for _ in range(2))
     used, unused = key_of(one), key_of(one)
     assert by_bearer(one, used) == 200

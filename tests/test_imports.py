@@ -29,6 +29,14 @@ def test_a_test_needs_no_gevent() -> None:
     assert not {name.partition(".")[0] for name in found} & {"gevent", "greenlet", "gunicorn", "psycopg"}
 
 
+def test_a_service_loads_what_it_uses() -> None:
+    """Not the libraries of what is not configured, nor of what no request has asked for."""
+    found = loaded_by("from restkeeper import Config, create_app\ncreate_app(Config(), [])")
+    libraries = {"cryptography", "fcntl", "flask_limiter", "h11", "jwt", "limits", "prometheus_client", "redis"}
+    assert not {name.partition(".")[0] for name in found} & {*libraries, "asyncio", "gevent", "gunicorn", "watchfiles"}
+    assert len([name for name in found if name.partition(".")[0] == "restkeeper"]) <= 122
+
+
 def test_a_service_without_features() -> None:
     found = {name for name in loaded_by(CORE) if name.partition(".")[0] == "restkeeper"}
     assert "restkeeper.web.handlers" in found

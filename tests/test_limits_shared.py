@@ -13,7 +13,8 @@ from limits import RateLimitItemPerMinute
 from limits.storage import Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
-from restkeeper.features.limits.counters import PROBES, CounterTable, SharedStorage
+from restkeeper.features.limits.counters import PROBES, SharedStorage
+from restkeeper.features.limits.shared import SharedTable
 from tests.redis_server import empty_redis
 from tests.waiting import SECONDS, join, until
 
@@ -21,13 +22,13 @@ from tests.waiting import SECONDS, join, until
 @pytest.fixture(params=["shared", "redis"])
 def storage(request: pytest.FixtureRequest) -> Iterator[Storage]:
     with empty_redis() if request.param == "redis" else nullcontext() as redis:
-        made = storage_from_string(redis.url) if redis else storage_from_string("shared://", table=CounterTable())
+        made = storage_from_string(redis.url) if redis else storage_from_string("shared://", table=SharedTable())
         assert isinstance(made, Storage)
         yield made
 
 
-def shared(slots: int = 1024, table: CounterTable | None = None, now: Callable[[], float] = time.time) -> SharedStorage:
-    return SharedStorage("shared://", table=table or CounterTable(slots), now=now)
+def shared(slots: int = 1024, table: SharedTable | None = None, now: Callable[[], float] = time.time) -> SharedStorage:
+    return SharedStorage("shared://", table=table or SharedTable(slots), now=now)
 
 
 def test_incr_returns_the_count(storage: Storage) -> None:
@@ -101,11 +102,11 @@ def test_rare_keys_never_reset_a_frequent_one(window: int) -> None:
 
 def test_many_keys_have_separate_counts() -> None:
     """Of thirty thousand keys, near half of the table, at most one in a thousand shares its count."""
-    storage = shared(table=CounterTable())
+    storage = shared(table=SharedTable())
     for key in range(30_000):
         storage.incr(f"{key}", 600, amount=key + 1)
     assert sum(storage.get(f"{key}") != key + 1 for key in range(30_000)) <= 30
-    one, other = CounterTable(), CounterTable()
+    one, other = SharedTable(), SharedTable()
     homes = [[table.find(f"{key}", 0.0)[0] for key in range(1000)] for table in (one, one, other)]
     assert homes[0] == homes[1]
     assert sum(here == there for here, there in zip(homes[0], homes[2], strict=True)) < 10
@@ -132,7 +133,7 @@ def test_processes_lose_nothing() -> None:
 
 def test_a_forked_process_excludes_its_parent() -> None:
     """It does not have the parent's lock: it waits until the parent has released it."""
-    table = CounterTable()
+    table = SharedTable()
     storage = shared(table=table)
     storage.incr("a", 600)
     locked, lock = os.pipe()

@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from cryptography.fernet import Fernet, InvalidToken
 from flask import Request
 from werkzeug.datastructures import Headers
 
 from restkeeper import exactjson
 from restkeeper.config import Config
 from restkeeper.errors import Problem
-from restkeeper.feature import Seams
+from restkeeper.feature import Seams, loaded
 from restkeeper.resources.call import ADMIN, Call
 from restkeeper.resources.changes import Answer, Once
 from restkeeper.service import Service
@@ -34,6 +33,10 @@ from restkeeper.web.application import Reply
 from restkeeper.web.auth import caller_in
 from restkeeper.web.operations import COMPARED, IDEMPOTENT, UNUSED, Contribution
 
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+FERNET, INVALID = "cryptography.fernet:Fernet", "cryptography.fernet:InvalidToken"  # loaded with the first key
 LONGEST = 255  # characters of a key
 UNCOMPRESSED = 64 * 1024  # bytes of a response; a larger one is stored compressed
 SWEEP_ONE_IN = 64  # one of so many new responses deletes expired ones,
@@ -132,7 +135,7 @@ class Idempotency:
         seal = None
         if secret:
             secrets = [environ.get("HTTP_AUTHORIZATION", ""), environ.get("HTTP_X_API_KEY", ""), key]
-            seal = Fernet(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
+            seal = loaded(FERNET)(urlsafe_b64encode(sha256(orjson.dumps(secrets)).digest()))
         now = self.now()
         query = environ.get("QUERY_STRING", "")  # such as an owner
         reach = None if who.may(ADMIN) else [sorted(who.scopes), sorted(who.owners)]  # an admin's has no bounds
@@ -178,7 +181,7 @@ class KeyedOnce(Once):
     render: Callable[[Answer], Reply]
     id: bytes
     fingerprint: str
-    seal: Fernet | None
+    seal: "Fernet | None"
     now: float
     oldest: float
 
@@ -196,7 +199,7 @@ class KeyedOnce(Once):
         headers.append(("Idempotent-Replayed", "true"))
         try:
             body = self.seal.decrypt(body) if self.seal else body
-        except InvalidToken:
+        except loaded(INVALID):
             raise IdempotencyKeyReused("the first response is encrypted with other credentials than these") from None
         body = zlib.decompress(body) if coding else body
         return Reply(body, status, Headers(map(tuple, headers)))

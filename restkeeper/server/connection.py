@@ -146,7 +146,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     def has_left(self) -> bool:
         """Whether the client has closed its side."""
         try:
-            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:

@@ -76,7 +76,7 @@ from gunicorn.config import make_settings  # noqa: E402
 from gunicorn.errors import AppImportError  # noqa: E402
 
 from restkeeper.features.limits import shared_tables  # noqa: E402
-from restkeeper.features.limits.counters import CounterTable  # noqa: E402
+from restkeeper.features.limits.shared import SharedTable  # noqa: E402
 from restkeeper.features.openapi.document import document  # noqa: E402
 from restkeeper.server.exchange import FIELDS, GRACEFUL, KEEPALIVE, LINE  # noqa: E402
 from restkeeper.server.start import (  # noqa: E402
@@ -124,7 +124,7 @@ try:
 except ConfigError as error:
     sys.exit(f"restkeeper: {error}")
 
-shared_tables[:] = [CounterTable()]
+shared_tables[:] = [SharedTable()]
 
 wsgi_app = "app:create_app()"
 bind = f"[{_config.host}]:{_config.port}" if ":" in _config.host else f"{_config.host}:{_config.port}"

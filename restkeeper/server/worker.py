@@ -5,7 +5,7 @@ import gc
 from gunicorn.errors import AppImportError
 from gunicorn.workers.ggevent import GeventWorker
 
-from restkeeper.features.metrics import continue_files
+from restkeeper.features.metrics.counting import continue_files
 from restkeeper.server.exchange import Exchange, patch_with
 
 UNLIMITED = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 32768}  # 0 means it

@@ -36,8 +36,9 @@ MEMORY = "memory://"
 class LiveServer(Space):
     """A service for tests, with a new store in memory, and a space of it at its `url`. A context manager.
 
-    It is that of a folder, or of a JSON file, under gunicorn, on a free port of this machine. With `in_process` there
-    is no server, and what is in the folder is imported here; nor with `resources`, of which the service is then.
+    It is that of a folder, or of a JSON file, in a process of its own, on a free port of this machine. With
+    `in_process` there is no server, and what is in the folder is imported here; nor with `resources`, of which the
+    service is then.
     `settings` are environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open and
     has no rate limits. It ends with the process that started it, also if that is killed. Raises ValueError for a
     misspelt setting; if the server does not start, entering raises RuntimeError with its output.

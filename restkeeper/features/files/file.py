@@ -82,7 +82,7 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
         leftover.unlink(missing_ok=True)  # of a killed process: no other process writes, see `serve._lock`
     try:
         with temporary.open("xb") as file:
-            if access:
+            if access and hasattr(os, "fchown"):  # not on Windows
                 os.fchmod(file.fileno(), S_IMODE(access.st_mode))
                 with suppress(PermissionError):
                     os.fchown(file.fileno(), access.st_uid, access.st_gid)
@@ -101,6 +101,8 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
     finally:
         temporary.unlink(missing_ok=True)
         previous.unlink(missing_ok=True)
+    if os.name == "nt":  # where a folder is no file
+        return written
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # before anything says that the file was written
@@ -114,7 +116,7 @@ def _write_in_place(target: Path, data: bytes) -> Stamp:
     with target.open("r+b") as file:
         previous = file.read()
         try:
-            if len(data) > len(previous):
+            if len(data) > len(previous) and hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, len(data))
             _overwrite(file, data)
         except OSError:

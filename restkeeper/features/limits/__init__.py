@@ -7,19 +7,22 @@ hosts are counted by address, against guessing.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flask import Request, Response
-from limits import parse
 
+from restkeeper.config import quota_of
 from restkeeper.errors import TooManyRequests
-from restkeeper.feature import Seams
-from restkeeper.features.limits.counters import Counters, CounterTable, open_counters
+from restkeeper.feature import Seams, loaded
 from restkeeper.service import Service
 from restkeeper.web.application import SAFE_METHODS, Stage
 from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
 from restkeeper.web.operations import Contribution, texts_in
+
+if TYPE_CHECKING:
+    from restkeeper.features.limits.counters import CounterTable
 
 HARNESS_SLOTS = 1024  # keys of callers and windows, in a test
 CLOCKS_DIFFER = 5  # seconds by which the clocks of machines that share Redis may differ: no counter expires too early
@@ -38,23 +41,49 @@ _COUNTED = "restkeeper.limit"  # in the WSGI environment: the use of the quota
 
 
 # The table of counters that a server's start creates for its workers. Any other process counts for itself.
-shared_tables: list[CounterTable] = []
+shared_tables: list["CounterTable"] = []
 
 
 def install(service: Service) -> Seams:
     """Count requests and failures, as configured."""
     config, now = service.config, service.clock.time
+    table, slots = (shared_tables[0] if shared_tables else None), {}
     if config.harness:  # each test counts for itself
-        table = CounterTable(HARNESS_SLOTS)
-    else:
-        table = shared_tables[0] if shared_tables else CounterTable()
-    counters = open_counters(service.app, table, config.redis_url, clock=service.clock)
+        table, slots = None, {"slots": HARNESS_SLOTS}
+    counters: Any = Counters(service.app, table, config.redis_url, clock=service.clock, **slots)
+    if config.quotas:
+        counters = counters.opened
     if config.failure_limit != "off":
         failures = Quota("failures", config.failure_limit, counters, now=now)
         service.guard.failures = Failures(failures, counters, now=now)
     quotas = {name: Quota(name, text, counters, now=now) for name, text in config.quotas.items()}
     seams = limit_requests(quotas, is_limited=service.guard.is_limited)
     return replace(seams, describe=(Contribution(headers=HEADERS, problems=(TooManyRequests,)),))
+
+
+class Counters:
+    """Those of `counters.open_counters`, which are opened when they are first used.
+
+    Many services for one machine never use them, and their libraries take a tenth of a start.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._arguments, self._options = arguments, options
+
+    @cached_property
+    def opened(self) -> Any:
+        """The counters themselves."""
+        return loaded(f"{__name__}.counters:open_counters")(*self._arguments, **self._options)
+
+    def incr(self, key: str, expiry: int) -> int:
+        """Add one to a key's count and return it. It expires `expiry` seconds after its first increment."""
+        count: int = self.opened.incr(key, expiry)
+        return count
+
+    def get(self, key: str) -> int:
+        """A key's count; 0 if it has none."""
+        count: int = self.opened.get(key)
+        return count
 
 
 class Use(NamedTuple):
@@ -80,17 +109,15 @@ class Use(NamedTuple):
 
 
 class Quota:
-    """The limit of each caller in a window. `text` has the syntax of `limits.parse`.
+    """The limit of each caller in a window. `text` has the syntax of the setting.
 
     A caller has a counter by its first key. By a second key its whole site has one, with a quota SITE_QUOTAS times as
     large. `now` is the time of day in seconds since the epoch.
     """
 
-    def __init__(self, name: str, text: str, counters: Counters, *, now: Callable[[], float]) -> None:
-        item = parse(text)
+    def __init__(self, name: str, text: str, counters: Any, *, now: Callable[[], float]) -> None:
         self.name = name
-        self.amount = item.amount
-        self.seconds = item.get_expiry()
+        self.amount, self.seconds = quota_of(text)
         self.policy = f'"{name}";q={self.amount};w={self.seconds}'
         self._counters = counters
         self._now = now
@@ -174,7 +201,7 @@ class Failures(FailureLimit):
     looks them up only when the address is over its quota.
     """
 
-    def __init__(self, quota: Quota, counters: Counters, *, now: Callable[[], float]) -> None:
+    def __init__(self, quota: Quota, counters: Any, *, now: Callable[[], float]) -> None:
         self._quota = quota
         self._counters = counters
         self._now = now

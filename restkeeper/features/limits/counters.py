@@ -1,8 +1,5 @@
 """Counters: a storage for the limits library that all processes of a server share, which it lacks, and Redis.
 
-The server's master creates the table before it forks, and its workers inherit it. It is in memory and has no name that
-others could open; it ends with the last of these processes.
-
 The table is a hash table with open addressing. The digest of a key gives the first of its PROBES consecutive slots. A
 slot is 32 bytes: the key's BLAKE2b digest (16), the count (8, unsigned), and the expiry (8, a double, seconds since the
 epoch; in the past, the slot is free). The digest is keyed with random bytes: a caller cannot choose keys that share the
@@ -14,14 +11,10 @@ Flask-Limiter opens the storages. Its own request hooks would cost 80 µs, and t
 import logging
 import os
 import struct
-import sys
-import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, LOCK_UN, lockf
 from functools import lru_cache
 from hashlib import blake2b
 from math import inf
@@ -56,11 +49,7 @@ _log = logging.getLogger("restkeeper")
 
 
 class CounterTable:
-    """The table, shared with processes that this one forks later. `locked` has the lock, of all of them.
-
-    The lock is one of the system's on a file without a name: it belongs to a process, so that a forked one does not
-    have its parent's, and it is released when the process ends, however that happens.
-    """
+    """The table of one process; see `shared.SharedTable`. `locked` has its lock."""
 
     def __init__(self, slots: int = SLOTS) -> None:
         memory = mmap(-1, slots * _SLOT_WORDS * 8)
@@ -69,21 +58,13 @@ class CounterTable:
         self.times = memoryview(memory).cast("d")
         self._homes = slots - PROBES + 1
         self._key = os.urandom(16)
-        # In memory where that is possible: a container may have no folder to write to.
-        file = open(os.memfd_create("limits"), "wb") if sys.platform == "linux" else tempfile.TemporaryFile()
-        weakref.finalize(self, file.close)
-        self._descriptor = file.fileno()
-        self._threads = threading.Lock()  # the file's lock is of the whole process
+        self._threads = threading.Lock()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Have the lock of all processes, and of their threads."""
+        """Have the lock of all threads."""
         with self._threads:
-            lockf(self._descriptor, LOCK_EX)
-            try:
-                yield
-            finally:
-                lockf(self._descriptor, LOCK_UN)
+            yield
 
     def find(self, key: str, now: float) -> tuple[int, bool]:
         """The slot of a key, and whether the key is in it; if not, a free slot, or else that of the lowest count.
@@ -185,13 +166,13 @@ class SharedStorage(Storage):
 
 
 def open_counters(
-    app: Flask, table: CounterTable, redis_url: str = "", *, clock: Clock = time
+    app: Flask, table: CounterTable | None, redis_url: str = "", *, clock: Clock = time, slots: int = SLOTS
 ) -> "Storage | RedisOrOwn":
-    """The counters of `app`: shared by all processes that have inherited `table`.
+    """The counters of `app`: shared by all processes that have inherited `table`; without one, of this process.
 
     With `redis_url` all machines that use that Redis share counters, while it responds.
     """
-    local = _storage(app, "shared://", table=table, now=clock.time)
+    local = _storage(app, "shared://", table=table or CounterTable(slots), now=clock.time)
     return RedisOrOwn(_storage(app, redis_url, **_REDIS_OPTIONS), local, clock.monotonic) if redis_url else local
 
 

@@ -9,7 +9,6 @@ The checks of each call cost the same at any size: the file's identity, its size
 (https://sqlite.org/fileformat2.html, section 1.3). The whole file is checked once, after a crash.
 """
 
-import fcntl
 import os
 import sqlite3
 import threading
@@ -17,8 +16,10 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from importlib import import_module
 from math import inf
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from restkeeper.storage.errors import StoreBusy, StoreDamaged, StoreFailing, StoreGone, StoreUnavailable
@@ -43,6 +44,14 @@ _lock = threading.Lock()
 _open: dict[tuple[int, int], list[int]] = {}  # by device and inode: the descriptor of a file, and how many use it
 
 
+def _fcntl() -> Any:
+    """The locks of files. Raises StoreUnavailable where there are none: a store in memory needs none."""
+    try:
+        return import_module("fcntl")
+    except ImportError:
+        raise StoreUnavailable("a store in a file needs the file locks of Unix, which Windows has not") from None
+
+
 class LockFile:
     """The lock file of the store at `path`, open and not locked yet.
 
@@ -52,6 +61,7 @@ class LockFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._shows = False  # that this process waits to write
+        self._fcntl = _fcntl()
         require_regular(path)
         require_only_name(path)
         try:
@@ -72,14 +82,14 @@ class LockFile:
         Of several processes that close the store, the last one succeeds. One that was killed has its lock briefly.
         """
         end = time.monotonic() + seconds
-        while not (is_locked := self._try(fcntl.LOCK_EX)) and time.monotonic() < end:
+        while not (is_locked := self._try(self._fcntl.LOCK_EX)) and time.monotonic() < end:
             time.sleep(LOCK_RETRY_SECONDS)
         return is_locked
 
     def share(self) -> None:
         """Lock it shared. Raises StoreUnavailable if it stays locked exclusively."""
         deadline = time.monotonic() + SHARE_SECONDS
-        while not self._try(fcntl.LOCK_SH):
+        while not self._try(self._fcntl.LOCK_SH):
             if time.monotonic() > deadline:
                 raise StoreBusy(f"the store {self._path!r} is being restored or moved, or a collection of it renamed")
             time.sleep(LOCK_RETRY_SECONDS)
@@ -99,23 +109,23 @@ class LockFile:
         """Show other processes that this one waits to write, until `hide_waiting`."""
         if not self._shows:
             with suppress(OSError):  # another process calls `others_wait` at this moment; the next call succeeds
-                fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+                self._fcntl.lockf(self._descriptor, self._fcntl.LOCK_SH | self._fcntl.LOCK_NB, 1)
                 self._shows = True
 
     def hide_waiting(self) -> None:
         if self._shows:
             self._shows = False
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+            self._fcntl.lockf(self._descriptor, self._fcntl.LOCK_UN, 1)
 
     def others_wait(self) -> bool:
         """Whether another process waits to write, unless this one does."""
         if self._shows:
             return False
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            self._fcntl.lockf(self._descriptor, self._fcntl.LOCK_EX | self._fcntl.LOCK_NB, 1)
         except OSError:
             return True
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1)
+        self._fcntl.lockf(self._descriptor, self._fcntl.LOCK_UN, 1)
         return False
 
     @property
@@ -134,7 +144,7 @@ class LockFile:
 
     def _try(self, kind: int) -> bool:
         try:
-            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+            self._fcntl.flock(self._descriptor, kind | self._fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True

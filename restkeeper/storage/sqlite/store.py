@@ -82,7 +82,8 @@ def _close_stores() -> None:
 @lru_cache(maxsize=1)
 def _register_ends() -> None:
     """With its first store, let a process close its stores, and its children forget them."""
-    os.register_at_fork(after_in_child=_forget_connections)
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(after_in_child=_forget_connections)
     atexit.register(_close_stores)
 
 

@@ -107,6 +107,7 @@ def serve(load: Load) -> None:
     server.run()
     if server.delivering:
         server.delivering.join(END_SECONDS)
+    gc.unfreeze()  # else the end of Python can delete what is frozen after what that needs, and print an error
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -15,7 +15,7 @@ from restkeeper.resources import find_resources
 from restkeeper.resources.queries import parse
 from restkeeper.resources.views import StoredView
 from restkeeper.storage import open_store
-from restkeeper.storage.postgresql.dialect import fields_of
+from restkeeper.storage.postgresql.dialect import query_columns
 from restkeeper.storage.postgresql.migrations import indexes_of
 from restkeeper.web import pagination
 
@@ -66,7 +66,7 @@ def fill(url: str, count: int, report: Callable[[str], object] = lambda _: None)
     made = StoredView(RESOURCE).new_record(
         exactjson.loads(json.dumps({**PRODUCT, "sku": "@sku", "price": 98765.5})), id="@id", now="@at"
     )
-    statement = _INSERT.format(body=_expression(made.body.decode()), fields=_expression(fields_of(made.body)[0]))
+    statement = _INSERT.format(body=_expression(made.body.decode()), fields=_expression(query_columns(made.body)[0]))
     with psycopg.connect(url, autocommit=True) as connection:
         for name in indexes_of(RESOURCE.collection):
             connection.execute(f'DROP INDEX "{name}"')

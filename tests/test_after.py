@@ -8,7 +8,7 @@ from flask import Request, Response
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.features import metrics
+from restkeeper.features.metrics.counting import Metrics
 from restkeeper.web import observe
 from tests.shop import create_app
 
@@ -20,7 +20,7 @@ def fail(*_: object, **__: object) -> None:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FlaskClient:
     """A client of a service that can neither count nor log, with a header writer that fails."""
-    monkeypatch.setattr(metrics.Metrics, "count", fail)
+    monkeypatch.setattr(Metrics, "count", fail)
     monkeypatch.setattr(observe, "access_log", lambda form, level: fail)
     app = create_app(Config(rate_limit="9 per minute", metrics_token="a-metrics-token-of-enough-characters"))  # noqa: S106
     app.answered.add(broken)

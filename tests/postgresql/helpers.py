@@ -26,7 +26,7 @@ class Held(PostgresStore):
     def session(self) -> Iterator[Session]:
         with self._parts.session() as session:
             yield session
-            session.undo()
+            session.roll_back_if_open()
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:

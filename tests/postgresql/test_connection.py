@@ -212,7 +212,7 @@ def test_an_error_of_the_server_is_one_of_the_store(
         try:
             session.apply(raising)
         finally:
-            session.undo()
+            session.roll_back_if_open()
     assert raised.value.__cause__ is None
     assert works(connections)
 

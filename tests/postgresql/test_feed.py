@@ -36,7 +36,7 @@ def write(outbox: Held, number: int) -> None:
                 transaction.add_event(event(item, data=str(version).encode()))
             session.flush()
             if chance.random() < 0.2:
-                session.undo()
+                session.roll_back_if_open()
             else:
                 session.commit()
 

@@ -102,7 +102,7 @@ class KeyResolver:
         self._noted: dict[str, float] = {}
 
     def __call__(self, token: str, digest: str) -> Caller | None:
-        """See `guard.Resolver`. Raises InvalidCredential."""
+        """See `web.auth.Resolver`. Raises InvalidCredential."""
         if self._admin and hmac.compare_digest(digest, self._admin):
             return Caller("admin-key", frozenset({ADMIN}), ("admin-key",))
         if not token.startswith(_PREFIX):

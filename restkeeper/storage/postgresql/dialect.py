@@ -48,7 +48,7 @@ DIALECT = Dialect(
 )
 
 
-def cleaned(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def without_nul(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters whose texts can be sent to PostgreSQL."""
     return {name: _clean(value) for name, value in parameters.items()}
 
@@ -59,7 +59,7 @@ def _clean(value: Any) -> Any:
     return [_clean(element) for element in value] if isinstance(value, list) else value
 
 
-def fields_of(body: bytes | str) -> tuple[str, str | None]:
+def query_columns(body: bytes | str) -> tuple[str, str | None]:
     """Two JSON objects: the values of an item that can be compared, and those texts that have another folded form.
 
     Null is left out, and so are objects and mixed lists, but for their folded form. Folding is `str.casefold`; for

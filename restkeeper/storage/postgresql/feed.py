@@ -94,7 +94,7 @@ def sequence(session: Session, limit: int = NUMBERED, *, waits: bool = True) -> 
         numbered = session.apply(_NUMBER, {"limit": limit})
         session.commit()
     finally:
-        session.undo()
+        session.roll_back_if_open()
     return numbered
 
 

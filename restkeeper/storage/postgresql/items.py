@@ -22,7 +22,7 @@ from restkeeper.storage.errors import (
     StoreUnavailable,
 )
 from restkeeper.storage.interface import ALL, Collection, Query, Record, StoredResponse
-from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned, fields_of
+from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, query_columns, without_nul
 from restkeeper.storage.postgresql.failures import OTHERS, log_rarely, store_error
 from restkeeper.storage.postgresql.queries import clean
 from restkeeper.storage.postgresql.session import Session
@@ -56,7 +56,7 @@ ORDER BY id
 # The advisory locks of a collection in this store: each change has the shared one. A work that is repeated waits for
 # those of its plan, or else for one, before it has locked anything; then it tries to get them.
 _KEY = "'items'::regclass::oid::int, hashtext(%s)"
-_COLLECTION = {False: f"advisory_xact_lock_shared({_KEY})", True: f"advisory_xact_lock({_KEY})"}
+_COLLECTION_LOCK = {False: f"advisory_xact_lock_shared({_KEY})", True: f"advisory_xact_lock({_KEY})"}
 
 _STORE_RESPONSE = """\
 INSERT INTO responses
@@ -136,7 +136,7 @@ class PostgresTransaction(Transaction):
             return
         if self._plan is not None:
             self._plan[collection] = is_exclusive or self._plan.get(collection, False)
-        lock = _COLLECTION[is_exclusive]
+        lock = _COLLECTION_LOCK[is_exclusive]
         if self._waits or self._plan is None:
             self.database.queue(f"SELECT pg_{lock}", (collection,))
         else:
@@ -224,9 +224,9 @@ class PostgresTransaction(Transaction):
         """
         if counts:
             self.lock_collection(item["collection"], shared=True)
-        values = cleaned(item)
+        values = without_nul(item)
         if "body" in item:
-            values["fields"], values["folded"] = fields_of(item["body"])
+            values["fields"], values["folded"] = query_columns(item["body"])
         key = item["collection"], item["id"]
         refusal = None if adds > 0 or key in self._locked else RecordNotFound(NOT_FOUND)
         duplicate = partial(_duplicate, self._unique, was_absent=key in self._absent, collection=key[0], of=of)

@@ -1,4 +1,4 @@
-"""The location of a store in PostgreSQL. It does not import psycopg: see `connection`."""
+"""The location of a store in PostgreSQL. It does not import psycopg, which may not be installed."""
 
 import importlib
 from collections.abc import Iterable

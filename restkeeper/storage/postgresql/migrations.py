@@ -115,7 +115,7 @@ def holding(
         yield
     finally:
         if not session.closed:  # or the server has released it
-            session.undo()  # or it could not release the lock, which the next start would still find
+            session.roll_back_if_open()  # or it could not release the lock, which the next start would still find
             session.fetch("SELECT pg_advisory_unlock(%s)", (lock.key,))
 
 
@@ -153,7 +153,7 @@ def migrate_alone(session: Session, collections: Sequence[Collection], clock: Cl
             except (LockNotAvailable, DeadlockDetected) as caught:
                 error = caught
             finally:
-                session.undo()
+                session.roll_back_if_open()
             if wait.seconds >= limits.MIGRATION_SECONDS:
                 detail = f"the store cannot be migrated: others used its tables for {limits.MIGRATION_SECONDS:.0f} s"
                 remedy = "see pg_stat_activity; wait until they have ended, or end them by pg_terminate_backend"

@@ -18,10 +18,10 @@ from restkeeper.storage.interface import Collection, Page, Query
 from restkeeper.storage.planning import plan_of, with_few
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, cleaned
+from restkeeper.storage.postgresql.dialect import COLUMNS, DIALECT, without_nul
 from restkeeper.storage.postgresql.pages import select_page
 from restkeeper.storage.postgresql.queries import PostgresColumn
-from restkeeper.storage.postgresql.statements import NO_ROW, Parameters, Statement, numbered, required
+from restkeeper.storage.postgresql.statements import NO_ROW, Parameters, Statement, raising_without_row, with_numbers
 from restkeeper.storage.queries import page_of
 from restkeeper.storage.records import state_of
 from restkeeper.storage.sql import Row, change_token, require_revision
@@ -138,7 +138,7 @@ class Session(psycopg.Connection[Row]):
             self.flush()
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> list[Row]:
-        return self.fetch_together(DIALECT[statement], cleaned(parameters))
+        return self.fetch_together(DIALECT[statement], without_nul(parameters))
 
     def fetch_together(self, statement: str, parameters: Parameters = None) -> list[Row]:
         """As `fetch`, in one round trip with the queued changes, which prepares the statement: one of a fixed text."""
@@ -150,10 +150,10 @@ class Session(psycopg.Connection[Row]):
         return adapter.load_rows(0, result.ntuples, tuple)
 
     def change(self, statement: str, parameters: Mapping[str, Any]) -> None:
-        self.queue(DIALECT[statement], cleaned(parameters))
+        self.queue(DIALECT[statement], without_nul(parameters))
 
     def records(self, statement: str, parameters: Mapping[str, Any], max_bytes: int) -> list[Row]:
-        return self.fetch(_RECORDS.format(statement), cleaned({**parameters, "max_bytes": max_bytes}))
+        return self.fetch(_RECORDS.format(statement), without_nul({**parameters, "max_bytes": max_bytes}))
 
     def page(self, collection: Collection, query: Query, max_bytes: int | None, *, bounded: bool = False) -> Page:
         plan = ANY_PLAN
@@ -217,7 +217,7 @@ class Session(psycopg.Connection[Row]):
             self.flush()
         self._has_begun = False
 
-    def undo(self) -> None:
+    def roll_back_if_open(self) -> None:
         """Roll back the transaction, if one has begun; a broken connection has none.
 
         It is not psycopg's `rollback`, which also deletes what is prepared.
@@ -272,7 +272,7 @@ class Session(psycopg.Connection[Row]):
         """
         adapted = []
         for statement in statements:  # with the types of its parameters, the values of these, and their formats
-            sql, names = numbered(required(statement.sql) if statement.refusal else statement.sql)
+            sql, names = with_numbers(raising_without_row(statement.sql) if statement.refusal else statement.sql)
             parameters, adapter = statement.parameters or (), Transformer(self)
             parameters = [parameters[name] for name in names] if isinstance(parameters, Mapping) else parameters
             values = adapter.dump_sequence(parameters, [PyFormat.AUTO] * len(parameters))

@@ -34,7 +34,7 @@ class Statement(NamedTuple):
 
 
 @lru_cache(maxsize=128)  # all that there are
-def numbered(statement: str) -> tuple[bytes, list[str]]:
+def with_numbers(statement: str) -> tuple[bytes, list[str]]:
     """A statement as libpq understands it, with $1 for the first parameter, and the names of named ones in order."""
     names: list[str] = []
 
@@ -48,7 +48,7 @@ def numbered(statement: str) -> tuple[bytes, list[str]]:
 
 
 @lru_cache(maxsize=16)  # all that there are
-def required(statement: str) -> str:
+def raising_without_row(statement: str) -> str:
     """See _REQUIRED. A query that locks rows has some without RETURNING."""
     required = _REQUIRED.format(statement)
     return required.replace("\nRETURNING 1", "") if statement.startswith("SELECT") else required

@@ -26,7 +26,7 @@ from restkeeper.storage.location import DEFAULTS, Options
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.plans import is_search
 from restkeeper.storage.postgresql import limits
-from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, fields_of
+from restkeeper.storage.postgresql.dialect import DIALECT, NEW_EPOCH, query_columns
 from restkeeper.storage.postgresql.failures import UNKNOWN, cause_of, first_line, log_rarely, translated
 from restkeeper.storage.postgresql.feed import sequence
 from restkeeper.storage.postgresql.items import CREATE_COUNTERS, PostgresTransaction, change_error
@@ -72,7 +72,7 @@ ORDER BY collection"""
 # The columns that only PostgreSQL has, after the others, and their values in a row that is copied.
 _MORE: dict[str, tuple[Sequence[str], Callable[[Row], Row]]] = {
     "counters": (("shard",), lambda row: (0,)),
-    "items": (("fields", "folded"), lambda row: fields_of(row[6])),
+    "items": (("fields", "folded"), lambda row: query_columns(row[6])),
 }
 
 # After rows with numbers were added: the next number of each kind.
@@ -155,7 +155,7 @@ class PostgresStore(Store):
                     raise StoreUnavailable(UNKNOWN, reason=first_line(error)) from None
                 raise change_error(error, self._unique) from cause_of(error)
             finally:
-                session.undo()
+                session.roll_back_if_open()
             self._changes += 1
             if self._changes >= SEQUENCED:
                 self._changes = 0
@@ -192,7 +192,7 @@ class PostgresStore(Store):
                     transaction.set_revision(name, -abs(revision), self._collections[name].revision, now)
                 transaction.finish()
             except BaseException as error:
-                session.undo()
+                session.roll_back_if_open()
                 with suppress(StoreUnavailable):  # else `restkeeper migrate` does it again, or with --cancel this
                     self.write(restore)
                 if isinstance(error, psycopg.Error):
@@ -208,7 +208,7 @@ class PostgresStore(Store):
                     cursor.itersize = SCANNED
                     return spool(cursor.execute(DIALECT[SCAN], {"collection": collection}))
             finally:
-                session.undo()
+                session.roll_back_if_open()
 
     def tidy(self, *gone: str) -> list[str]:
         collections = [Collection(name, {}) for name in gone] or self._collections.values()

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
-from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from restkeeper.net import is_loopback
-from restkeeper.parsing import whole
+from restkeeper.parsing import hosts, origins, whole
 
 _QUOTA = re.compile(r"([1-9]\d{0,8}) ?(?:per|/) ?(?:([1-9]\d{0,3}) ?)?(second|minute|hour|day)s?")
 
@@ -82,47 +81,6 @@ def _claim(value: Any) -> str:
     if not str(value).strip():
         raise ValueError("must be the name of a claim, such as sub or teams")
     return str(value)
-
-
-_NAME = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_HOST = re.compile(rf"(\*?\.)?({_NAME}(?:\.{_NAME})*\.?|\[[0-9a-f:.]+\])")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([1-9][0-9]{0,4}))?")
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-
-
-def _words(value: Any) -> list[str]:
-    """The items of a comma-separated text, or of a sequence, in lower case."""
-    parts = value.split(",") if isinstance(value, str) else value
-    return [word for part in parts if (word := str(part).strip().lower())]
-
-
-def _hosts(value: Any) -> tuple[str, ...]:
-    """Normalized host names: `.example.org` for its subdomains, addresses in short form."""
-    names = []
-    for word in _words(value):
-        parts = _HOST.fullmatch(word)
-        try:
-            if not parts or (parts[1] and parts[2].startswith("[")):
-                raise ValueError
-            name = f"[{IPv6Address(parts[2][1:-1])}]" if parts[2].startswith("[") else parts[2].removesuffix(".")
-        except ValueError:
-            raise ValueError(
-                "must be names of hosts such as api.example.org, *.example.org or [::1]: no port"
-            ) from None
-        names.append(f".{name}" if parts[1] else name)
-    return tuple(names)
-
-
-def _origins(value: Any) -> tuple[str, ...]:
-    """Origins as browsers write them: without the default port of the scheme."""
-    words = _words(value)
-    if words == ["*"]:
-        return ("*",)
-    if not all((parts := _ORIGIN.fullmatch(word)) and int(parts[2] or 0) < 2**16 for word in words):
-        raise ValueError(
-            "must be origins such as https://app.example.org or http://localhost:5173 (no path), or * alone"
-        )
-    return tuple(word.removesuffix(_DEFAULT_PORTS.get(word.partition(":")[0], "")) for word in words)
 
 
 def _quota(value: Any) -> str:
@@ -202,7 +160,7 @@ class Config:
     max_item: int = _setting(128 * 1024, _whole(256, 2**31), "bytes of an item's JSON")
     trusted_hosts: tuple[str, ...] = _setting(
         (),
-        _hosts,
+        hosts,
         "host names of this service, without ports, separated by commas; `*.example.org` is every name below "
         "`example.org`. While unset, every `Host` is accepted",
     )
@@ -214,7 +172,7 @@ class Config:
     )
     cors_origins: tuple[str, ...] = _setting(
         (),
-        _origins,
+        origins,
         "origins whose pages may call this service from a browser, separated by commas: "
         "`https://app.example.org,http://localhost:5173`; or `*` alone. While unset no origin; with `AUTH=open` the "
         "origins of this machine",

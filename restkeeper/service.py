@@ -224,12 +224,10 @@ def make_service(
     require_own_site = own_site_check(listed, local_only=is_local)  # any page may call, but not as its reader
     guard = Guard(required=config.auth == "required", local_only=is_local, require_own_site=require_own_site)
     guard.scopes |= dict.fromkeys(scope for view in views for scope in view.revision.scopes)
-    served = tuple(versions.served(clock.time()))
-    names, limits = frozenset(features), ItemLimits(*config.item_limits)
-    domain = Domain(clock=clock, limits=limits, large=one_at_a_time("large bodies", clock))
+    domain = Domain(clock=clock, limits=ItemLimits(*config.item_limits), large=one_at_a_time("large bodies", clock))
     lookup = Lookup(store, clock)
     stored, feature_views = {view.name: view for view in views}, {view.name: view for view in of_features}
-    domain.resources = {name: view.resource for name, view in stored.items()}
+    domain.resources = {view.name: view.resource for view in views}
     if both := stored.keys() & feature_views.keys():
         raise ConfigError(f"features: {min(both)!r} is a collection of the service, and what a feature stores")
     for view in (*views, *feature_views.values()):
@@ -243,12 +241,12 @@ def make_service(
         location,
         store,
         clock,
-        names,
+        frozenset(features),
         guard,
         lookup,
         domain,
         versions,
-        served,
+        tuple(versions.served(clock.time())),
         name,
         frozenset(closed),
         roles,

@@ -1,5 +1,6 @@
 """The call of the current request: what collections know of it, and what is read together with its credential."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,11 +14,13 @@ from restkeeper.storage.base import Store
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Key, Record
 from restkeeper.web import current_request
+from restkeeper.web.application import address_of
 from restkeeper.web.auth import CALL, CALLER
 from restkeeper.web.preconditions import conditions_of
 
 LARGE = 16 * 1024  # bytes of a body, from which on it takes milliseconds to load its items
 AHEAD = "restkeeper.ahead"  # in the WSGI environment: what was read with the credential
+_VERSION = re.compile(r"/api/v\d+(?=/)")
 NO_ARGUMENTS: Mapping[str, list[str]] = {}
 
 
@@ -34,6 +37,13 @@ def shown_in(request: Request) -> set[str]:
     """The collections whose items are in the response, if they are not that of the path alone."""
     call: Call | None = request.environ.get(CALL)
     return call.shown_collections if call else set()
+
+
+def api_address() -> str:
+    """The address before the paths of collections, in the version of the current request."""
+    request = current_request()
+    version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
+    return address_of(version[0] if version else "")
 
 
 def arguments() -> Arguments:

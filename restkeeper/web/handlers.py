@@ -1,6 +1,5 @@
 """The one set of handlers that serves every collection."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -48,7 +47,7 @@ from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, UNESCAPED, Application, Reply, address_of, headers_of
 from restkeeper.web.auth import needs
 from restkeeper.web.bodies import CSV, JSON, MERGE_PATCH, read_none, read_object, require_acceptable
-from restkeeper.web.calls import arguments, current_call, is_large
+from restkeeper.web.calls import api_address, arguments, current_call, is_large
 from restkeeper.web.operations import (
     CHANGE_PROBLEMS,
     COMPARED,
@@ -77,7 +76,6 @@ VARIES = (("Vary", "Accept"),)  # what a list has beside its ETag: it is JSON or
 PAGE_OVERHEAD = 2000  # bytes that Python's objects for one response take, as measured, rounded up
 _NO_OWNER = (None,)
 _ID_UNESCAPED = UNESCAPED.replace("/", "")
-_VERSION = re.compile(r"/api/v\d+(?=/)")
 MOST_TOGETHER = 100  # items that one request creates
 
 # What the handlers take and return.
@@ -393,9 +391,3 @@ def _csv(listing: ListRequest, body: bytes, view: View, clock: Clock) -> bytes:
     except ValueError as error:
         raise InvalidQuery(f"CSV {error}", errors=[{"parameter": "fields", "detail": str(error)}]) from None
     return BOM * bool(listing.export) + table
-
-
-def api_address() -> str:
-    """The address before the paths of collections, in the version of the current request."""
-    version = _VERSION.match(request.path)  # an item of a collection called `api` is in none
-    return address_of(version[0] if version else "")

@@ -13,6 +13,7 @@ from pathlib import Path
 import restkeeper
 from bench.calls import counts_of_requests
 from bench.sizes import count_python, exceeded, raised_without_reason
+from restkeeper.cli import new
 from tests.live import ROOT
 
 ENGINE = ROOT / "restkeeper"
@@ -30,13 +31,10 @@ MODULES = [
     if path != ENGINE / "__init__.py" and not path.is_relative_to(SKELETON)
 ]
 SERVICE = [
-    ROOT / "app.py",
-    ROOT / "gunicorn.conf.py",
-    ROOT / "reports.py",
-    ROOT / "versions.py",
-    *(ROOT / "resources").rglob("*.py"),
-    *(ROOT / "schemas").rglob("*.py"),
-    *(ROOT / "storage").rglob("*.py"),
+    path
+    for name in new.SERVICE
+    for path in ([*(ROOT / name).rglob("*.py")] if (ROOT / name).is_dir() else [ROOT / name])
+    if path.suffix == ".py"
 ]
 
 
@@ -147,7 +145,7 @@ def test_the_service_imports_only_public_names() -> None:
     example = set().union(*(imports_of(tree_of(path)) for path in (ROOT / "examples").rglob("*.py")))
     ours = {name for name in found | example if name.startswith("restkeeper.")}
     assert ours <= {f"restkeeper.{name}" for name in restkeeper.__all__} | {"restkeeper.server.settings.*"}
-    own = {"reports", "resources", "schemas", "storage", "versions"}
+    own = {name.removesuffix(".py") for name in new.SERVICE}
     others = {name.partition(".")[0] for name in found} - {"restkeeper", "flask", "marshmallow", *own}
     assert others <= sys.stdlib_module_names
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -59,8 +60,14 @@ def test_a_file_is_served_without_modules_of_unix(tmp_path: Path, hiding: Path) 
         data = json.loads(file.read_bytes())
         file.write_text(json.dumps(data | {"profile": {"name": "edited"}}))
         until(lambda: server.send("GET", "/profile").json() == {"name": "edited"})
+        stream = HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
+        stream.request("GET", "/api/v1/events", headers={"Accept": "text/event-stream"})
+        events = stream.getresponse()
         file.write_text(json.dumps(data | {"albums": [{"id": 1}]}))
         until(lambda: server.has("/albums/1"))
+        with ThreadPoolExecutor(1) as pool:  # it ends: what it would tell is of the former application
+            assert b"post.created" in pool.submit(events.read).result(SECONDS)
+        stream.close()
         assert server.status("/openapi.json") == server.status("/docs") == server.status("/metrics") - 203 == 200
         assert "Traceback" not in server.lines
     assert server.process.returncode == 0

@@ -37,6 +37,7 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     def __init__(self, worker: Any, sock: Any, listener: Any = None) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker, self.listener = worker, listener
+        self.application = worker.wsgi  # that serves the present request
         self.lost = self.served = False
         self.rest, self.written = b"", b""
         self.begin_request()

@@ -178,7 +178,7 @@ class Exchange:
         self.nr += 1
         if self.nr == self.max_requests:
             self.handle_exit(signal.SIGTERM, None)
-        environ, response = request.environ, Response(request, client)
+        environ, response, client.application = request.environ, Response(request, client), self.wsgi
         if prefix := environ["SCRIPT_NAME"]:
             path = environ["PATH_INFO"]
             if not f"{path}/".startswith(f"{prefix}/"):
@@ -186,7 +186,7 @@ class Exchange:
             environ["PATH_INFO"] = path.removeprefix(prefix)
         result: Any = ()
         try:
-            result = self.wsgi(environ, response.start_response)
+            result = client.application(environ, response.start_response)
             for data in result:
                 response.write(data)
             response.end()
@@ -220,8 +220,8 @@ class Exchange:
             _log.info("%s", line)
 
     def is_cancelled(self, client: Client) -> bool:
-        """Whether a waiting request should end: the server stops, or the client has left."""
-        return not self.alive or client.has_left()
+        """Whether a waiting request should end: the server stops, its application is replaced, or the client left."""
+        return not self.alive or client.application is not self.wsgi or client.has_left()
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop: finish the requests in progress, and those that arrive on open connections within `idle_grace`.

@@ -63,18 +63,21 @@ def _app_of(
     declared, resources, lines = _declared_by(file, options)
     blueprints = _blueprints(path.with_name("routes.py"), resources)
     set_up = partial(install, options=options, path=path, arrays=file.content.arrays)
-    login = [Feature("login", partial(_install_login, options, path))] if options.login else []
+    opened = [*features.FEATURES]
+    if options.login:  # a webhook would send what the guards hide
+        opened = [feature for feature in opened if feature.name != "webhooks"]
+        opened.append(Feature("login", partial(_install_login, options, path)))
     make = partial(create, blueprints=blueprints, name=path.name)
 
     def take_part(service: Service) -> Seams:
-        describing = partial(make, features=(*features.FEATURES, *login, Feature("file", set_up)))
+        describing = partial(make, features=(*opened, Feature("file", set_up)))
         service.app.described = Description(describing, declared, service).application
         seams, load = set_up(service), partial(fill, service, file.content, declared)
         return dataclasses.replace(seams, ready=(*seams.ready, load, partial(_serve_twice, service)))
 
-    app = make(config, resources, features=(*features.FEATURES, *login, Feature("file", take_part)))
+    app = make(config, resources, features=(*opened, Feature("file", take_part)))
     if follows and reason:
-        say(f"{path.name}: {reason}: the service starts again", *lines)
+        say(f"{path.name}: {reason}: the service starts again, without the keys, webhooks and events until now", *lines)
     elif follows and not options.quiet:
         items, arrays = file.content.collections, file.content.arrays
         counts = [f"{len(items[name])} {name}" if name in items else name for name in declared]

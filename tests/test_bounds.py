@@ -99,6 +99,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "characters of the name": (checks.LONGEST_PATH,),
     "characters of a password": (login.SHORTEST, login.LONGEST_EMAIL),
     "time for which a token is valid": (login.VALID_SECONDS,),
+    "passwords that are hashed": (login.MOST_HASHED,),
 }
 
 

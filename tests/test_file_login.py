@@ -1,11 +1,13 @@
 """The login of a JSON file, as json-server-auth has it: users, tokens and guards."""
 
 import json
+import math
 import re
 import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,13 @@ def test_a_user_registers_and_logs_in(serve: Serve) -> None:
         assert claims["exp"] - claims["iat"] == 3600
         assert client.get("/me", headers=bearer(client, user)).json == made.json["user"]
     assert client.get("/api/v1/users/5").json == client.get("/users/5").json
+
+
+@pytest.mark.needs("idempotency")
+def test_a_repeated_registration_gets_the_first_response(serve: Serve) -> None:
+    client = serve()
+    first, again = (client.post("/register", json=EVE, headers={"Idempotency-Key": "1"}) for _ in range(2))
+    assert (again.status_code, again.data, again.headers["Idempotent-Replayed"]) == (201, first.data, "true")
 
 
 @pytest.mark.parametrize(
@@ -270,6 +279,9 @@ def test_a_guard_holds_in_a_batch_and_in_events(serve: Serve) -> None:
     }
     assert [each["type"] for each in client.get("/api/v1/events", headers=eve).json] == ["user.created"]
     assert client.get("/api/v1/events").json == []
+    assert (
+        client.post("/api/v1/webhooks", json={"url": "https://example.org/"}).status_code == 404
+    )  # none passes by them
 
 
 def test_a_token_that_is_not_valid_is_none(serve: Serve, tmp_path: Path) -> None:
@@ -296,6 +308,11 @@ def test_a_token_that_is_not_valid_is_none(serve: Serve, tmp_path: Path) -> None
     clock.now += 0.5
     none = jwt.encode({"sub": "1", "exp": 2e9}, "", algorithm="none")
     others = [f"Bearer {jwt.encode({'sub': '1', 'exp': 2e9}, 'x' * 32)}", f"Bearer {none}", "Bearer x", "Basic YTpi"]
+    key = sha256(f"restkeeper --login {file}".encode()).digest()  # which everybody can make
+    wrong = [{"sub": "1", "exp": exp} for exp in ("2e9", [1], math.inf, 2e9)] + [
+        {"sub": "\ud800", "exp": clock.now + 9}
+    ]
+    others += [f"Bearer {jwt.encode(claims, key)}" for claims in wrong]
     for headers in (ann, *({"Authorization": each} for each in others * 6)):
         assert found(headers) == [401, 401, 200], headers
         assert client.post("/login", json=ANN, headers=headers).status_code == 200

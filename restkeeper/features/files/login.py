@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any, cast
 
 import jwt
-from flask import Blueprint, Request
+from flask import Blueprint, Request, request
 from werkzeug.security import check_password_hash, generate_password_hash
 
 from restkeeper import exactjson
@@ -26,7 +27,7 @@ from restkeeper.features.files.reading import FileError
 from restkeeper.features.files.rewriting import MODES, read_rules
 from restkeeper.features.files.saving import in_thread
 from restkeeper.resources.call import ADMIN, EVERYBODY, PUBLIC, REALM, Caller
-from restkeeper.resources.changes import Change, Command, Once, Unit
+from restkeeper.resources.changes import Change, Command, Unit
 from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import Access, PartialView, StoredView, View
@@ -39,16 +40,29 @@ from restkeeper.web.application import Reply, Stage, Wsgi
 from restkeeper.web.auth import CALLER, Credentials, caller, needs
 from restkeeper.web.bodies import JSON, require_acceptable
 from restkeeper.web.handlers import UNCACHED, CollectionHandlers
-from restkeeper.web.operations import BODY_PROBLEMS, Body, Contribution, Result, returned, returns, takes
+from restkeeper.web.operations import (
+    BODY_PROBLEMS,
+    COMPARED,
+    IDEMPOTENT,
+    Body,
+    Contribution,
+    Result,
+    returned,
+    returns,
+    takes,
+)
 
 EMAIL, PASSWORD = "email", "password"
 VALID_SECONDS = 3600  # of a token
+MOST_HASHED = 2  # passwords at the same time
 SHORTEST, LONGEST_EMAIL = 4, 254  # characters of a password; of an address (RFC 5321, section 4.5.3.1.3)
 
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 _SCRYPT = "scrypt:16384:8:1"  # some 50 ms
 _BCRYPT = re.compile(r"\$2[aby]\$")
 _MODE = "restkeeper.mode"  # in the WSGI environment: the guard in the path
+_HASH = "restkeeper.hash"  # in the WSGI environment: the sent password, and its hash
+_HASHING = BoundedSemaphore(MOST_HASHED)  # each takes a processor, and 16 MiB
 _USER = "login:"  # begins the id of a caller who is logged in
 _CHALLENGE = {"WWW-Authenticate": f"Bearer {REALM}"}
 _UNKNOWN = "Missing authorization header, or its token is not valid any more"
@@ -143,13 +157,16 @@ class _Login:
         )  # as in WSGI
 
     @needs(PUBLIC)
-    @takes(body=Body(_SENT))
+    @takes(IDEMPOTENT, COMPARED, body=Body(_SENT))
     @returns(replace(_TOKEN, status=201), *BODY_PROBLEMS)
     def register(self) -> Reply:
         """Create a user with an e-mail address that no other user has, and a password of 4 characters or more."""
         handlers = self._handlers()
-        new = Command("create", self._users.name, body=handlers.body(JSON))
-        return handlers.execute([new], Once(lambda answer: self._token(answer.body, 201)))
+        sent = handlers.body(JSON)
+        if isinstance(password := sent.get(PASSWORD), str) and len(password) >= SHORTEST:  # before the transaction
+            request.environ[_HASH] = password, _hash_of(password)
+        once = self._service.domain.once(sent, lambda answer: self._token(answer.body, 201), secret=True)
+        return handlers.execute([Command("create", self._users.name, body=sent)], once)
 
     @needs(PUBLIC)
     @takes(body=Body(_SENT))
@@ -196,9 +213,10 @@ class _Login:
         try:
             claims = jwt.decode(token, self._key, ["HS256"], options)
             id = self._users.read(self._service.store, claims["sub"]).id
-        except (jwt.PyJWTError, RecordNotFound):
+            seconds = float(claims["exp"]) - self._service.clock.time()  # by our clock, which a test can move
+        except (jwt.PyJWTError, RecordNotFound, ValueError, TypeError):
             return EVERYBODY
-        is_valid = claims["exp"] > self._service.clock.time()  # by our clock, which a test can move
+        is_valid = 0 < seconds <= VALID_SECONDS
         return Caller(_USER + claims["sub"], frozenset({ADMIN}), (id,)) if is_valid else EVERYBODY
 
     def arriving(self, following: Wsgi) -> Wsgi:
@@ -262,7 +280,8 @@ class _Login:
             return change
         if len(item[PASSWORD]) < SHORTEST:
             raise BadRequest("Password is too short")
-        hashed = in_thread(generate_password_hash, item[PASSWORD], _SCRYPT)
+        sent, hashed = request.environ.get(_HASH, ("", ""))
+        hashed = hashed if item[PASSWORD] == sent else _hash_of(item[PASSWORD])
         return change.revised({**exactjson.cut(after.body), PASSWORD: hashed})
 
     def amend(self, document: JsonObject, version: str) -> None:
@@ -289,4 +308,12 @@ def _is_right(user: bytes, password: str) -> bool:
     text = str(exactjson.decoded(user).get(PASSWORD) or "")
     if _BCRYPT.match(text):
         raise BadRequest("the file has a hash of bcrypt, which is not understood: write the password in its place")
-    return in_thread(check_password_hash, text, password) if text.startswith("scrypt:") else text == password
+    if not text.startswith("scrypt:"):
+        return text == password
+    with _HASHING:
+        return in_thread(check_password_hash, text, password)
+
+
+def _hash_of(password: str) -> str:
+    with _HASHING:
+        return in_thread(generate_password_hash, password, _SCRYPT)

@@ -13,7 +13,7 @@ from restkeeper.storage import shares
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Filter, GroupBy, Groups, Op, Query, Sort
 from restkeeper.storage.plans import SKIPPED, is_search
-from restkeeper.storage.shares import FairQueue, Shares, one_at_a_time, worked_for
+from restkeeper.storage.shares import FairQueue, Shares, current_caller, one_at_a_time
 from tests.clock import SetClock
 from tests.sqlite.helpers import Exit
 from tests.things import THINGS
@@ -28,7 +28,7 @@ class Uses:
 
     @contextmanager
     def of(self, name: str, seconds: float = SECONDS) -> Iterator[None]:
-        worked_for.set(name)
+        current_caller.set(name)
         with self.shares.use(time.monotonic() + seconds):
             yield
 
@@ -47,7 +47,7 @@ class Uses:
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as pool:
         yield pool
-    worked_for.set("")
+    current_caller.set("")
 
 
 def test_the_next_is_of_the_caller_that_uses_the_fewest(threads: ThreadPoolExecutor) -> None:

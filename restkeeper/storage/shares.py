@@ -21,7 +21,7 @@ WAITING_OF_CALLER = 250  # of them, of each caller
 MOST_REMEMBERED = 1000  # callers, before those are forgotten that no longer matter
 
 # The caller of the present work; empty for the service's own.
-worked_for: ContextVar[str] = ContextVar("restkeeper.caller", default="")
+current_caller: ContextVar[str] = ContextVar("restkeeper.caller", default="")
 
 
 class _Waiter(NamedTuple):
@@ -47,7 +47,7 @@ class Shares:
     @contextmanager
     def use(self, deadline: float) -> Iterator[None]:
         """One use, for the caller of the present work. Raises StoreUnavailable if there is none until the deadline."""
-        name = worked_for.get()
+        name = current_caller.get()
         with self._changing:
             waiter = self._take_or_queue(name)
         if waiter:

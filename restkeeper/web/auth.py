@@ -31,7 +31,7 @@ from restkeeper.resources.call import (
     lacking,
 )
 from restkeeper.storage.errors import StoreError
-from restkeeper.storage.shares import worked_for
+from restkeeper.storage.shares import current_caller
 from restkeeper.web import current_request
 from restkeeper.web.application import Application
 from restkeeper.web.bodies import HTML, JSON, quality
@@ -208,7 +208,7 @@ class Guard:
         except (Problem, StoreError) as error:
             who, environ[_REFUSED] = NOBODY, error
         environ[CALLER] = who
-        worked_for.set(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
+        current_caller.set(who.id if who.id != ANONYMOUS else address_keys(environ)[0])
 
     def authorize(self, request: Request) -> None:
         """Raises Unauthorized and Forbidden. An unknown path, and OPTIONS that Flask answers, need no permission."""
@@ -286,7 +286,7 @@ class Guard:
                 continue  # it is a failure, unless one of another kind looks so
         is_known = self.failures.require_room(environ, digest)
         # Until it is resolved; others at the same address have a share of the store of their own.
-        worked_for.set(digest if is_known else address_keys(environ)[0])
+        current_caller.set(digest if is_known else address_keys(environ)[0])
         for kind in self.identifying.functions:
             with suppress(InvalidCredential):
                 if not kind.are_signed and (who := kind.resolve(token, digest)) is not None:

@@ -20,7 +20,7 @@ from restkeeper.storage.postgresql import failures, limits
 from restkeeper.storage.postgresql.pool import Connections, connect
 from restkeeper.storage.postgresql.session import Session
 from restkeeper.storage.postgresql.store import PostgresStore
-from restkeeper.storage.shares import worked_for
+from restkeeper.storage.shares import current_caller
 from tests.live import ROOT
 from tests.postgresql.wire import counted
 from tests.postgresql_server import Databases, PostgresServer
@@ -51,7 +51,7 @@ def soon(seconds: float = 0.2) -> float:
 
 def used_by(name: str, connections: Connections, stack: ExitStack, deadline: float) -> Session:
     """A connection in use by a caller."""
-    worked_for.set(name)
+    current_caller.set(name)
     return stack.enter_context(connections.session(deadline=deadline))
 
 
@@ -77,7 +77,7 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
     monkeypatch.setattr(limits, "ANSWER_SECONDS", 0.2)  # for which a search waits, too
     with ExitStack() as stack:
         for name in ("one", "two"):
-            worked_for.set(name)
+            current_caller.set(name)
             stack.enter_context(store._parts.session(is_search=True))
             for read, query in (
                 (store.page, search),
@@ -90,12 +90,12 @@ def test_searches_use_a_fifth_of_the_connections(url: str, monkeypatch: pytest.M
             assert len(store.page("things", indexed).bodies) == store.count("things", by_id) == 1
             assert store.read("things", "a").id == "a"
             if name == "one":
-                worked_for.set("other")
+                current_caller.set("other")
                 assert len(store.page("things", search).bodies) == store.count("things", search) == 1
-        worked_for.set("three")
+        current_caller.set("three")
         with pytest.raises(StoreUnavailable, match="other requests use all 2 connections for searches"):
             store.page("things", search)
-    worked_for.set("")
+    current_caller.set("")
     assert len(store.page("things", search).bodies) == 1
 
 

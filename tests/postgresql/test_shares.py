@@ -4,7 +4,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.storage.shares import worked_for
+from restkeeper.storage.shares import current_caller
 from tests.shop import create_app
 from tests.test_permissions import ADMIN, key
 
@@ -22,7 +22,7 @@ def test_guesses_share_those_of_their_address(failure_limit: str, monkeypatch: p
     store = app.extensions["restkeeper"].store
     owners: list[str] = []
     look_up = store.look_up
-    monkeypatch.setattr(store, "look_up", lambda keys: owners.append(worked_for.get()) or look_up(keys))
+    monkeypatch.setattr(store, "look_up", lambda keys: owners.append(current_caller.get()) or look_up(keys))
     for number in range(3):
         client.get("/products/x", headers={"X-API-Key": f"rk_{number:016x}_guess"})
     assert set(owners) == {"127.0.0.1"}

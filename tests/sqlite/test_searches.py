@@ -12,7 +12,7 @@ import pytest
 from restkeeper.storage import Options
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Aggregate, Filter, Groups, Op, Query, Sort
-from restkeeper.storage.shares import worked_for
+from restkeeper.storage.shares import current_caller
 from restkeeper.storage.sqlite.search import SEARCHES, SHARE, WORK_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from tests.sqlite.helpers import Clock, Exit, opened
@@ -43,14 +43,14 @@ class Holding:
         self.let_go = threading.Event()
 
     def monotonic(self) -> float:
-        if not worked_for.get().startswith("held"):
+        if not current_caller.get().startswith("held"):
             return 0.0
         self.now += 0.01
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        if seconds == 0 and worked_for.get().startswith("held"):
-            self.paused.append(worked_for.get())
+        if seconds == 0 and current_caller.get().startswith("held"):
+            self.paused.append(current_caller.get())
             self.let_go.wait(SECONDS)
 
 
@@ -63,7 +63,7 @@ def held(store: SqliteStore, clock: Holding, *callers: str) -> Iterator[None]:
     """While these callers have a search each under way; others wait for a moment only."""
 
     def search(name: str) -> None:
-        worked_for.set(name)
+        current_caller.set(name)
         store.page("things", LIKE)
 
     with ThreadPoolExecutor(SEARCHES) as threads, pytest.MonkeyPatch.context() as patch:
@@ -85,7 +85,7 @@ def holding(tmp_path: Path) -> Iterator[tuple[SqliteStore, Holding]]:
     store = opened(tmp_path, clock=clock)
     insert(store, *(record(f"{n:05}", price=Decimal(n % 10)) for n in range(200)))
     yield store, clock
-    worked_for.set("")
+    current_caller.set("")
     store.close()
 
 
@@ -97,9 +97,9 @@ def test_a_query_that_an_index_answers_takes_no_slot(holding: tuple[SqliteStore,
     store, clock = holding
     with held(store, clock, *["held"] * SHARE):
         with pytest.raises(StoreUnavailable, match=f"your other requests use {SHARE} slots for searches; narrow"):
-            worked_for.set("held")
+            current_caller.set("held")
             store.page("things", LIKE)
-        worked_for.set("other")
+        current_caller.set("other")
         assert store.page("things", LIKE).bodies == [] and store.count("things", LIKE) == 0
     clock.let_go.clear()
     clock.paused.clear()

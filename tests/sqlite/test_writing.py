@@ -10,7 +10,7 @@ import pytest
 
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable
-from restkeeper.storage.shares import worked_for
+from restkeeper.storage.shares import current_caller
 from restkeeper.storage.sqlite.connection import BUSY_SECONDS
 from restkeeper.storage.sqlite.store import SqliteStore
 from restkeeper.storage.sqlite.writer import BATCH_SECONDS, WORK_SECONDS
@@ -113,7 +113,7 @@ def test_a_caller_with_many_works_holds_up_no_other(each_store: SqliteStore) -> 
         assert end.wait(SECONDS)
 
     def write(name: str) -> None:
-        worked_for.set(name)
+        current_caller.set(name)
         each_store.write(lambda _: order.append(name))
 
     threads = [threading.Thread(target=each_store.write, args=(hold,))]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.shares import FairQueue, worked_for
+from restkeeper.storage.shares import FairQueue, current_caller
 from restkeeper.storage.sql import MIGRATIONS, require_known
 from restkeeper.storage.sqlite import connection as sqlite_connection
 from restkeeper.storage.sqlite.connection import (
@@ -314,7 +314,7 @@ class _Work:
     def __init__(self, work: Callable[[SqliteTransaction], Any], deadline: float) -> None:
         self._work = work
         self._context = copy_context()
-        self.caller = worked_for.get()
+        self.caller = current_caller.get()
         self.deadline = deadline
         self.done = False
         self.error: Exception | None = None

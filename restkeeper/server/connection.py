@@ -34,10 +34,11 @@ class Client(gevent.socket.socket):  # type: ignore[misc]
     and belong to what is read next; a response has `begun` when its head is written.
     """
 
+    application: Any = None  # that serves the present request
+
     def __init__(self, worker: Any, sock: Any, listener: Any = None) -> None:
         super().__init__(sock.family, sock.type, sock.proto, sock.detach())
         self.worker, self.listener = worker, listener
-        self.application = worker.wsgi  # that serves the present request
         self.lost = self.served = False
         self.rest, self.written = b"", b""
         self.begin_request()

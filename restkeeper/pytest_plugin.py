@@ -60,7 +60,7 @@ def api(restkeeper_server: "LiveServer", request: pytest.FixtureRequest) -> "Ite
 
 
 def _options(item: Any) -> dict[str, Any]:
-    """What the markers of a test, a class or a module say, those of what it is in before its own."""
+    """The options of the markers of a test: those of its module, then of its class, then its own."""
     markers = list(item.iter_markers("restkeeper"))[::-1]
     options = {name: value for each in markers for name, value in each.kwargs.items()}
     if any(each.args for each in markers) or options.get("unmet") not in (None, "allow"):
@@ -109,7 +109,7 @@ def _require_met(node: Any, unmet: list[Any]) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Show its own log, and the last requests, of what a failed test has as a fixture."""
+    """Show for a failed test the log of the fixture's service, and its last requests."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     for name, value in getattr(item, "funcargs", {}).items() if "restkeeper.testing" in sys.modules else ():

@@ -145,7 +145,7 @@ class Idempotency:
         try:  # the order of names makes no difference
             fingerprint = sha256(exactjson.dumps([*more, sent] if more else sent, sort=True)).hexdigest()
         except orjson.JSONEncodeError:
-            fingerprint = ""  # of what is not valid text, and never stored
+            fingerprint = ""  # of a body with invalid text, which is never stored
         return KeyedOnce(render, id, fingerprint, seal, now, now - self.seconds)
 
 

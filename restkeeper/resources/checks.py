@@ -58,7 +58,7 @@ Faults = Iterable[tuple[str, str]]
 
 
 def _parts(resource: Any) -> Faults:
-    """Of the types of what is declared, which may be any."""
+    """The faults of the types of a declaration: a service can pass values of any type."""
     for name, (kind, words) in _PARTS.items():
         value = getattr(resource, name)
         if not isinstance(value, kind) or (kind is Sequence and isinstance(value, str)):

@@ -300,7 +300,6 @@ def invoke(items: Items, function: Callable[..., T], *arguments: Any, target: tu
         if isinstance(error, Problem):
             problem = error.copied()  # the original keeps its pointers
             problem.add_note(f"raised by {name_of(function)}")
-            error.__traceback__ = None  # if the error is a constant, every raise would make it longer
             raise problem from error.__cause__
         raise
     except BaseException as error:

@@ -51,7 +51,7 @@ class Queryable:
     `refused` has fields that no query can use, each with the reason. If `fields` has ANY, queries can also use names
     that are none of them, and some parameters are ignored, but none that is `known` to be a name of items. Unless it
     `is_searched`, there are no fields for `q`.
-    `hops` has the names of what a query leads to.
+    `hops` has the names of the collections to which a query leads.
     """
 
     fields: Mapping[str, Field]

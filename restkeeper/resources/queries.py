@@ -26,7 +26,7 @@ _PART = re.compile(rf"({'|'.join(DATE_PARTS)})\((.*)\)")
 
 
 class Embedding(NamedTuple):
-    """What is shown of what is embedded: these `fields`, or all if there are none.
+    """The fields that embedded items show: these `fields`, or all if there are none.
 
     Of the items that refer to one, it is at most so many (`limit`, or as the collection says), with these `filters`, in
     this order. `others` are the parameters of the list of all of them that select and sort it so.
@@ -219,7 +219,7 @@ def _shown(
 
 
 def _option(reader: Reader, parameter: str, embedding: Embedding, hop: Hop) -> Embedding:
-    """What is shown of what is embedded, with a parameter about it."""
+    """An embedding with one more parameter."""
     option, to, others = parameter.partition("[")[0], hop.queryable, embedding.others
     if option == "fields":
         names = reader.joined(parameter, partial(_names, queryable=to, inside={}), ())

@@ -90,6 +90,7 @@ class Store(ABC):
 
     @property
     def epoch(self) -> str:
+        """A random text that changes with the history of the store. Raises EpochMissing."""
         return self.read_with(require_epoch)
 
     def read(self, collection: str, id: str) -> Record:

@@ -117,7 +117,7 @@ def test_what_follows_a_deletion_takes_few_round_trips(wire: Wire, field: str) -
     last = last_event(store)
     wire.trips()
     assert client.delete(path).status_code == 200
-    assert wire.trips() <= 40  # where it asked for each item, there were 2,700
+    assert wire.trips() <= 30  # where it asked for each item, there were 2,700
     found = find_events(store, last, EventFilter(("owners", "things")), 1000).events
     kind = "deleted" if to == "things" else "updated"
     assert [each.type for each in found[1:]] == [f"thing.{kind}"] * 900

@@ -190,7 +190,7 @@ class NewFaultSchema(StubSchema):
 
 
 class NumberSchema(Schema):
-    """The number of what is declared, which `unmet` has."""
+    """The number of a declaration, as `unmet` has it."""
 
     number = fields.Integer()
 

@@ -26,7 +26,7 @@ def install(service: Service) -> Seams:
         routes.add_url_rule("/metrics", view_func=_ReadMetrics("", service.guard, bytes).read_metrics)
         return Seams(routes=(routes,), describe=(described,))
     metrics = loaded(f"{__name__}.counting:Metrics")()  # with its library, which takes a fiftieth of a start
-    # Of what is refused, no request reaches the application.
+    # A request that the server refuses does not reach the application.
     service.app.refused.append(lambda status: metrics.refused.labels(status).inc())
     routes.add_url_rule("/metrics", view_func=_ReadMetrics(token, service.guard, metrics.text).read_metrics)
     return Seams(answered=(metrics.count,), routes=(routes,), describe=(described,))

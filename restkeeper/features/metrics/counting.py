@@ -36,7 +36,7 @@ def continue_files() -> None:
 
 
 class Metrics:
-    """Requests counted and timed by method, route and status, and uses of what is deprecated.
+    """Requests counted and timed by method, route and status, and uses of deprecated fields, paths and versions.
 
     If `PROMETHEUS_MULTIPROC_DIR` is set before the first import of prometheus_client, the metrics of all workers are in
     files of that folder, and each worker returns the metrics of all.

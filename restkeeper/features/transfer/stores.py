@@ -28,7 +28,7 @@ def restore(file: Path | None, discard: bool) -> None:
     """Replace the store by a copy of the backup FILE. Stop the service first.
 
     On PostgreSQL run it without a FILE after a tool of the database has restored the store, and after each failover
-    that may have lost commits: ETags of lists, and cursors of what is lost, are then refused.
+    that may have lost commits: ETags of lists, and cursors of lost events, are then refused.
 
     The former store is renamed. Refused while the service, a worker or a command has the store open, and for a FILE
     that is damaged or no backup.

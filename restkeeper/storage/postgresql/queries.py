@@ -124,6 +124,7 @@ class PostgresColumn(Column):
 
     @property
     def counted(self) -> str:
+        """See `Column`. JSON has its text, so that 1 and "1" differ."""
         return self._of_json(_COUNTED) if self.field.kind is Kind.JSON else self.value
 
     @property
@@ -249,6 +250,7 @@ class PostgresColumn(Column):
         return f"({self.values} @? ('strict $[*] ? (' || concat_ws(' || ', {tests}) || ')')::jsonpath)"
 
     def in_found(self, values: Sequence[str], where: str) -> str:
+        """See `Column`. Values of a field that can have several are looked for by its index."""
         if not self.field.is_many:
             return super().in_found(values, where)
         # One by one, each by the index: a test of all of them would be as deep as they are many.
@@ -270,10 +272,12 @@ class PostgresColumn(Column):
 
     @staticmethod
     def outlined(filter: Filter) -> Scalar:
+        """See `Column`. A value that is too long for an index has another statement."""
         return _LONG if exceeds_index(filter) else None
 
     @staticmethod
     def text(text: str) -> str:
+        """See `Column`. PostgreSQL has no NUL in texts."""
         return clean(text)
 
     @staticmethod

@@ -70,6 +70,7 @@ class SqliteMemory(SqliteFile):
 
     @property
     def folder(self) -> None:
+        """See `location.Location`: there is none."""
         return None
 
     def restore(self, backup: Path | None, *, discard: bool) -> Any:

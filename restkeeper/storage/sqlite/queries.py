@@ -96,6 +96,7 @@ class SqliteColumn(Column):
 
     @property
     def counted(self) -> str:
+        """See `Column`. A JSON text is quoted as in the body."""
         return _COUNTED.format(self._path, self.value) if self.field.kind is Kind.JSON else self.value
 
     @property
@@ -234,6 +235,7 @@ class SqliteColumn(Column):
 
     @classmethod
     def exact(cls, collection: Collection, query: Query) -> Query:
+        """See `Column`. SQLite compares numbers as doubles."""
         return query._replace(filters=tuple(_exact_filters(collection, query))) if query.filters else query
 
     @staticmethod

@@ -335,6 +335,7 @@ class SqliteStore(Store):
                 opened.lock.close()
 
     def require_file(self) -> None:
+        """See `base.Store`. A file that was deleted or replaced is noticed."""
         if file := self._parts.file:
             file.require()
 

@@ -129,6 +129,19 @@ def test_features_import_no_other_features() -> None:
     }
 
 
+def test_servers_and_commands_know_few_features() -> None:
+    """They know the list; each of these arrows has its reason in docs/architecture.md."""
+    arrows = set()
+    for path, tree in trees().items():
+        names = imports_of(tree) if (part := part_of(path)) in ("app", "cli", "command", "config", "server") else ()
+        arrows |= {(part, name.split(".")[2]) for name in names if name.startswith("restkeeper.features.")}
+    arrows = {(part, name) for part, name in arrows if name != "FEATURES"}
+    assert arrows == {
+        *(("server", name) for name in ("files", "keys", "limits", "metrics", "openapi", "webhooks")),
+        *(("cli", name) for name in ("events", "files", "openapi")),
+    }
+
+
 def test_only_storage_imports_a_backend() -> None:
     """No module outside storage imports a backend; resources and web import only the interface."""
     wrong = []

@@ -271,7 +271,7 @@ def _examine(app: Any) -> dict[str, Any]:
     if not isinstance(made, Application):  # app.py may return another WSGI application
         return {}
     service = service_of(made)
-    if "openapi" in service.features and "RESTKEEPER_FILE" not in os.environ:  # whose document is of what it has
+    if "openapi" in service.features:
         for version in service.served:
             document(made, service, version.name)  # so that a wrong declaration is found now
     found = examine(service)

@@ -95,7 +95,7 @@ def drawing(title: str, width: int, height: int, elements: Sequence[svg.Element]
 
 def create() -> str:
     """The way of a create through the kernel, and where the features join it."""
-    spine, right, answer, edge, names, abouts = 291, 546, 572, 600, 634, 716  # from left to right
+    spine, right, answer, edge, names, abouts = 291, 546, 572, 600, 628, 716  # from left to right
     drawn = [
         text("title", 20, 39, "The kernel"),
         text("head", names, 39, "The seams of features"),
@@ -167,8 +167,10 @@ def create() -> str:
         ("ahead", 184, "what to read with it", edge),
         ("once", 338, "the response of a repetition", edge),
         ("view", 362, "how a caller sees the items", edge),
+        ("beginning", 388, "before the transaction", edge),
         ("changing", 412, "before an item is written", edge),
         ("changed", 436, "after it, in the transaction", edge),
+        ("committing", 460, "before the commit", edge),
     )
     for name, y, about, start in seams:
         drawn += [line("tie", (start, y), (names - 8, y)), svg.Circle(class_=["port"], cx=start, cy=y, r=4)]

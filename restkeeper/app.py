@@ -193,8 +193,6 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
         raise ConfigError(
             "AUTH='required': nobody could call while the feature 'keys' is closed; open it, or 'jwt' and set JWT_JWKS"
         )
-    extensions = [seams for feature, seams in zip(features, parts, strict=True) if feature not in FEATURES]
-    domain.is_extended = any(seams.changing or seams.changed for seams in extensions)
     domain.changing.add(run_before)
     domain.changed.add(domain.references.follow)
     domain.changed.add(run_after)
@@ -211,7 +209,6 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
     for seams in parts:
         mount_routes(service, seams)
     serve_blueprints(service, blueprints)
-    guard.register(app)
     service.lookup.register(app)
     return app
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from restkeeper.resources.resource import Resource
     from restkeeper.resources.views import StoredView, View, Views
     from restkeeper.service import Service
+    from restkeeper.storage.base import Transaction
     from restkeeper.storage.interface import Collection, Key
     from restkeeper.web.application import Answered, Application, Check, Stage, Wsgi
     from restkeeper.web.auth import Credentials
@@ -34,8 +35,8 @@ class Seams:
 
     `view` return how callers of a version see the items of a collection, by the view so far. `query` can
     change the arguments of a request before items are read. `once` returns the record of a request that is done once.
-    `changing` return a change of an item before it is written, as it is to be; `changed` are called after it, in its
-    transaction.
+    `beginning` are called before a transaction that can write, and `committing` before its commit. `changing` return a
+    change of an item before it is written, as it is to be; `changed` are called after it, in its transaction.
 
     `routes` are blueprints at the root, or functions that return one for a version: it is at /api/VERSION/NAME.
     `describe` are parts of the OpenAPI document. `ready` are called once, when the service has all routes.
@@ -49,6 +50,8 @@ class Seams:
     view: Sequence[Callable[[Views, StoredView, str], Views]] = ()
     query: Sequence[Callable[[View, int], None]] = ()
     once: Callable[..., Once] | None = None
+    beginning: Sequence[Callable[[], object]] = ()
+    committing: Sequence[Callable[[Transaction], object]] = ()
     changing: Sequence[Callable[[Unit, Change], Change]] = ()
     changed: Sequence[Callable[[Unit, Change], None]] = ()
     routes: Sequence[Blueprint | Callable[[str], Blueprint]] = ()

@@ -51,6 +51,8 @@ def take_part(service: Service, seams: Seams) -> None:
         if domain.once is not Domain.once:
             raise ConfigError("features: two of them have the seam `once`: close 'idempotency', or the other one")
         domain.once = seams.once
+    service.store.beginning.add(*seams.beginning)
+    service.store.committing.add(*seams.committing)
     domain.changing.add(*seams.changing)
     domain.changed.add(*seams.changed)
     app.ready.add(*seams.ready)

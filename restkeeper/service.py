@@ -232,7 +232,7 @@ def make_service(
         raise ConfigError(f"features: {min(both)!r} is a collection of the service, and what a feature stores")
     for view in (*views, *feature_views.values()):
         view.changed_at = started_stores.get(location.name, {}).get(view.name, "")
-    app = Application("restkeeper", static_folder=None)
+    app = Application("restkeeper", static_folder=None, adding=guard.read_needs)
     service = Service(
         app,
         config,

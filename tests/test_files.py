@@ -25,6 +25,7 @@ from restkeeper.features.files.declarations import declare
 from restkeeper.features.files.file import read_file, say, stamp_of, write_file
 from restkeeper.features.files.reading import FileError, key_of, parse
 from restkeeper.features.files.saving import SavedFile
+from restkeeper.seams import take_part
 from restkeeper.service import service_of
 from restkeeper.storage.feed import last_event
 from tests.json_file import BLOG, Server, client_of, running
@@ -253,6 +254,7 @@ class Served:
         self.file, self.restart = file, restart or Mock()
         self.app = application_of(create_app, file, FileOptions(strict=strict), config=Config())
         self.saved = SavedFile(read_file(file), service_of(self.app), self.restart, saved=saved)
+        take_part(service_of(self.app), self.saved.seams)
         self.client: FlaskClient = self.app.test_client()
 
     @property

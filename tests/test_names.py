@@ -22,6 +22,7 @@ from restkeeper.features.files.saving import SavedFile
 from restkeeper.resources.checks import LONGEST_PATH
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import ItemSchema
+from restkeeper.seams import take_part
 from restkeeper.service import service_of
 from restkeeper.versions import Version, Versions
 from tests.browser import Page, Tab
@@ -184,6 +185,7 @@ def test_changes_and_edits_of_any_names(tmp_path: Path) -> None:
     client = client_of(tmp_path, data)
     file, restart = tmp_path / "db.json", Mock()
     saved = SavedFile(read_file(file), service_of(client.application), restart, saved=True)
+    take_part(service_of(client.application), saved.seams)
     id = client.post("/_/keys", json={"name": "k", "scopes": ["admin"]}).json["id"]
     client.patch("/my%20posts/1", json={"n": 2})
     client.patch("/my%20one", json={"a": 2})

@@ -35,7 +35,7 @@ from restkeeper import (
 )
 from restkeeper.__main__ import COMMANDS
 from restkeeper.config import ConfigError
-from restkeeper.errors import Forbidden
+from restkeeper.errors import Forbidden, Unavailable
 from restkeeper.feature import loaded
 from restkeeper.hook import Hook
 from restkeeper.web.auth import digest_of
@@ -219,6 +219,23 @@ def test_a_feature_can_change_what_is_created() -> None:
     assert closed.unserved({"notes": (1, 5, None), "gone": (1, 5, None)}).keys() == {"gone"}
     with pytest.raises(ValueError, match=r"^Feature\('x', needs='events'\): must be a tuple, such as \('events',\)$"):
         Feature("x", lambda service: Seams(), needs="events")  # type: ignore[arg-type]
+
+
+def test_a_feature_can_save_elsewhere_what_is_committed() -> None:
+    """What it cannot save is not stored, and the client gets 503."""
+    works = [True]
+
+    def save(transaction: Any) -> None:
+        if not works[0]:
+            raise Unavailable("the other place is away")
+
+    client = client_with(Feature("copies", lambda service: Seams(committing=[save])))
+    sent = {"json": {"name": "Lamp"}, "headers": ADMIN}
+    works[0] = False
+    assert client.post("/products", **sent).status_code == 503
+    works[0] = True
+    assert client.get("/products", headers=ADMIN).json == []
+    assert client.post("/products", **sent).status_code == 200
 
 
 @pytest.mark.needs("pages", "openapi")

@@ -16,6 +16,7 @@ from restkeeper.config import Config
 from restkeeper.errors import Problem
 from restkeeper.feature import loaded
 from restkeeper.features.keys import new_token
+from restkeeper.hook import Hook
 from restkeeper.storage import Store, locate
 from restkeeper.storage.errors import (
     DuplicateValue,
@@ -138,6 +139,8 @@ class _Broken:
 
     def __init__(self, error: Exception) -> None:
         self._error = error
+        self.beginning: Hook[object] = Hook()
+        self.committing: Hook[object] = Hook()
 
     def open(self) -> None:
         pass

@@ -179,7 +179,6 @@ class Domain:
     once: Callable[..., Once] = lambda sent, render, secret=False: Once(render)
     changing: Hook[Callable[["Unit", Change], Change]] = field(default_factory=Hook)
     changed: Hook[Callable[["Unit", Change], None]] = field(default_factory=Hook)
-    is_extended: bool = False  # whether features of the service take part in changes: they can change a new item
 
     def views_of(self, stored: StoredView, version: str) -> Views:
         """How the callers of a version of the API see the items of a collection."""

@@ -28,7 +28,7 @@ from restkeeper.resources.unique import find_unique, query_of_unique
 from restkeeper.resources.views import View
 from restkeeper.resources.write_parameters import owner_fault
 from restkeeper.storage.base import Store, Transaction
-from restkeeper.storage.errors import DuplicateValue, RecordNotFound, ReferenceMissing, ResponseStored
+from restkeeper.storage.errors import DuplicateValue, RecordChanged, RecordNotFound, ReferenceMissing, ResponseStored
 from restkeeper.storage.interface import Record
 
 Refusal = DuplicateValue | ReferenceMissing  # of a record, by the store
@@ -158,7 +158,7 @@ class Execution:
 
     use_reserve = False
     unit: CommandUnit | None = None
-    early_answer: Answer | None = None  # the answer, if no stored item can change it
+    early_answer: Answer | None = None  # the answer, unless a feature changes the items
 
     def __init__(
         self,
@@ -288,12 +288,15 @@ class Creations(Commands):
         self.commands = self.complete(self.commands)
         self.new = new_records(self.to, self.commands, is_array=self.is_array)
         of, conditions = self.to.served, self.commands[0].conditions
-        is_changed = of.domain.is_extended or not {"before create", "after create"}.isdisjoint(of.resource.functions)
+        is_changed = not {"before create", "after create"}.isdisjoint(of.resource.functions)
         if not (of.resource.has_integer_ids or conditions is not NONE or is_changed):
             self.early_answer = self._answer(self.new)
 
     def do_all(self, unit: CommandUnit) -> Answer:
         records = unit.create(self.to, self.commands, self.new)
+        if self.early_answer and records != self.new:  # by a feature
+            self.early_answer = None
+            raise RecordChanged("a feature has changed a new item")  # the store repeats the work
         return self.early_answer or self._answer(records)
 
     def _answer(self, records: Sequence[Record]) -> Answer:

@@ -13,6 +13,7 @@ from typing import IO, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 import orjson
 
 from restkeeper.clock import YIELD_SECONDS, Clock
+from restkeeper.hook import Hook
 from restkeeper.storage.errors import RecordChanged, RevisionDiffers, StoreContended, StoreDeadlocked
 from restkeeper.storage.groups import groups_of
 from restkeeper.storage.interface import ALL, Collection, Found, Group, Key, Page, Query, Record, Related
@@ -46,6 +47,10 @@ class Store(ABC):
     A process opens it when it first uses it; a process that is forked after that cannot use it. Every method raises
     StoreUnavailable if the store does not respond in time, cannot be opened, or was written by a newer program
     that this one cannot work with. Each that reads sees one moment.
+
+    `beginning` are called before each transaction that can write, and can write in transactions of their own;
+    `committing` before the commit, which can be that of several writes. A StoreUnavailable that one raises is the
+    outcome of these writes. In a file and in memory, no other caller writes meanwhile.
     """
 
     feed: ClassVar[str]  # of the backend: see `feed.feed_of`
@@ -56,6 +61,8 @@ class Store(ABC):
 
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._collections = {collection.name: collection for collection in collections}
+        self.beginning: Hook[Callable[[], object]] = Hook()
+        self.committing: Hook[Callable[[Transaction], object]] = Hook()
 
     def open(self, *, alone: bool = False, indexed: bool = True) -> None:
         """Open the store; create and migrate it, create missing indexes and register new schemas, if necessary.
@@ -254,14 +261,7 @@ class Store(ABC):
 
 
 class MemoryStore(Store):
-    """A store in memory, which can return to an earlier state, and whose content can also be elsewhere."""
-
-    @abstractmethod
-    def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
-        """Call `before` when a transaction begins, and `after` before its commit; no other caller is in the store.
-
-        `before` can write. A StoreUnavailable of `after` rolls the transaction back.
-        """
+    """A store in memory, which can return to an earlier state."""
 
     @abstractmethod
     def saved(self) -> Any:

@@ -108,6 +108,9 @@ class Stage(IntEnum):
     PERMISSION = 4  # what the caller may do
 
 
+Adding = Callable[[str, Callable[..., Any]], None]
+
+
 class Application(Flask):
     """The WSGI application.
 
@@ -132,8 +135,8 @@ class Application(Flask):
     url_rule_class = Route
     session_interface = Sessions()
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self.adding: Callable[[str, Callable[..., Any]], None] = lambda endpoint, view: None  # Flask adds one at once
+    def __init__(self, *arguments: Any, adding: Adding = lambda endpoint, view: None, **options: Any) -> None:
+        self._adding = adding
         self.collections: set[str] = set()
         self.mounted: set[str] = set()
         self.are_own = False
@@ -160,7 +163,7 @@ class Application(Flask):
     ) -> None:
         """Add a route, as Flask does. Raises what `adding` raises."""
         if view_func:
-            self.adding(endpoint or view_func.__name__, view_func)
+            self._adding(endpoint or view_func.__name__, view_func)
         rule = self.placed(rule) if self.are_own else rule
         super().add_url_rule(rule, endpoint, view_func, provide_automatic_options, **options)
 

@@ -33,7 +33,6 @@ from restkeeper.resources.call import (
 from restkeeper.storage.errors import StoreError
 from restkeeper.storage.shares import current_caller
 from restkeeper.web import current_request
-from restkeeper.web.application import Application
 from restkeeper.web.bodies import HTML, JSON, quality
 
 CALLER = "restkeeper.caller"  # in the WSGI environment
@@ -231,14 +230,11 @@ class Guard:
             raise Unauthorized("send a key or a token, as Authorization: Bearer", headers=headers)
         raise lacking(needed)
 
-    def register(self, app: Application) -> None:
-        """Read the needs of every route, also of later ones. Raises ValueError: see `_read_needs`."""
-        for endpoint, view in app.view_functions.items():
-            self._read_needs(endpoint, view)
-        app.adding = self._read_needs
+    def read_needs(self, endpoint: str, view: Callable[..., Any]) -> None:
+        """Read what an endpoint needs from its view.
 
-    def _read_needs(self, endpoint: str, view: Callable[..., Any]) -> None:
-        """Raises ValueError for a view that does not declare what it needs, or the scope of a collection of none."""
+        Raises ValueError for a view that does not declare it, or that declares the scope of a collection, and has none.
+        """
         if getattr(view, "is_replaced", False):
             raise ValueError(f"{endpoint}: write @takes and @returns below the decorator of the route")
         if (needed := needed_by(view)) is None:

@@ -19,6 +19,7 @@ from restkeeper.storage.errors import (
     SearchTooLong,
     StoreContended,
     StoreError,
+    StoreUnavailable,
 )
 from restkeeper.storage.feed import last_event
 from restkeeper.storage.interface import Filter, Key, Op, Query, Record, StoredResponse
@@ -44,6 +45,34 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
         store.write(work)
     assert (ids(store), store.count("things"), store.look_up([b"r"])) == ([], 0, [(1.0, b"old")])
     assert (store.change_token("things"), last_event(store)) == before
+
+
+def test_what_is_committing_ends_a_transaction(store: Store) -> None:
+    """What is beginning can write, before; what is committing sees what was written, and can refuse it."""
+    begun, seen = [False], list[list[str]]()
+
+    def begin() -> None:
+        if not begun[0]:
+            begun[0] = True
+            store.write(lambda transaction: transaction.insert("things", record("first")), wait=False)
+
+    def commit(transaction: Transaction) -> None:
+        seen.append([id for id in ("a", "b", "first") if is_there(transaction, id)])
+        if "b" in seen[-1]:
+            raise StoreUnavailable("it cannot be saved elsewhere")
+
+    def is_there(transaction: Transaction, id: str) -> bool:
+        with suppress(RecordNotFound):
+            return transaction.read("things", id).id == id
+        return False
+
+    assert store.count("things") == 0
+    store.beginning.add(begin)
+    store.committing.add(commit)
+    store.write(lambda transaction: transaction.insert("things", record("a")))
+    with pytest.raises(StoreUnavailable, match="elsewhere"):
+        store.write(lambda transaction: transaction.insert("things", record("b")))
+    assert (seen, ids(store)) == ([["first"], ["a", "first"], ["a", "b", "first"]], ["a", "first"])
 
 
 ROUNDS = 10

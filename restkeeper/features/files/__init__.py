@@ -24,6 +24,7 @@ from restkeeper.features.files.saving import SavedFile, fill, in_thread
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.checks import RESERVED
 from restkeeper.resources.resource import Resource
+from restkeeper.seams import take_part
 from restkeeper.service import Service, service_of
 from restkeeper.storage.interface import Query
 from restkeeper.versions import prefix_of
@@ -69,13 +70,13 @@ def _app_of(
         opened.append(Feature("login", partial(_install_login, options, path)))
     make = partial(create, blueprints=blueprints, name=path.name)
 
-    def take_part(service: Service) -> Seams:
+    def set_up_and_load(service: Service) -> Seams:
         describing = partial(make, features=(*opened, Feature("file", set_up)))
         service.app.described = Description(describing, declared, service).application
         seams, load = set_up(service), partial(fill, service, file.content, declared)
         return dataclasses.replace(seams, ready=(*seams.ready, load, partial(_serve_twice, service)))
 
-    app = make(config, resources, features=(*opened, Feature("file", take_part)))
+    app = make(config, resources, features=(*opened, Feature("file", set_up_and_load)))
     if follows and reason:
         say(f"{path.name}: {reason}: the service starts again, without the keys, webhooks and events until now", *lines)
     elif follows and not options.quiet:
@@ -91,6 +92,7 @@ def _app_of(
     if follows and replace:
         restart = partial(_restart, create, path, options, replace)
         saved = SavedFile(file, service_of(app), restart, saved=is_saved)
+        take_part(service_of(app), saved.seams)
         Thread(target=saved.run, name="file", daemon=True).start()  # a greenlet, by gevent
     return app
 

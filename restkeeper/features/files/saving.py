@@ -19,6 +19,7 @@ from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS, is_due, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem
 from restkeeper.exactjson import Buffer
+from restkeeper.feature import Seams
 from restkeeper.features.files.declarations import Declared
 from restkeeper.features.files.file import File, Look, access_of, can_be_replaced, say, stamp_of, write_file
 from restkeeper.features.files.items import FileItems
@@ -27,7 +28,7 @@ from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
-from restkeeper.storage.base import MemoryStore, Transaction
+from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
 from restkeeper.storage.interface import Record
 
@@ -45,7 +46,7 @@ class SavedFile:
 
     `restart` makes another service of the file for a reason: an edit does not fit the declarations of this one, or the
     schema was edited. It raises FileError or ValueError if no service can have the edited file. If the file is not
-    `saved`, changes stay in memory, and `content` is that of the file.
+    `saved`, changes stay in memory, and `content` is that of the file. By its `seams` it takes part in the service.
     """
 
     def __init__(self, file: File, service: Service, restart: Callable[[str], object], *, saved: bool) -> None:
@@ -60,8 +61,7 @@ class SavedFile:
         self._said = ""
         self._is_serving = False  # an edit
         self.is_over = False
-        cast(MemoryStore, service.store).attach(self.refresh, self.commit)
-        service.domain.changed.add(self._note)
+        self.seams = Seams(beginning=[self.refresh], committing=[self.commit], changed=[self._note])
 
     def run(self) -> None:
         """Serve edits until another application has the file."""

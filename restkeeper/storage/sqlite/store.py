@@ -151,7 +151,8 @@ class SqliteStore(Store):
                 file = file or StoreFile(self._path, lock)
                 file.has_log = mode == "wal"
             stack.pop_all()
-        writer = Writer(connection, lock, file, self._log_limit, self._collections, self._clock)
+        hooks = self.beginning, self.committing
+        writer = Writer(connection, lock, file, self._log_limit, self._collections, self._clock, *hooks)
         return _Opened(writer, connect, lock, file)
 
     def _first_connection(self, alone: bool) -> tuple[Callable[[], SqliteConnection], SqliteConnection]:
@@ -282,10 +283,6 @@ class SqliteStore(Store):
         """See `base.Store`. What writes backups is loaded now: most processes of a service make none."""
         copying = import_module("restkeeper.storage.sqlite.copying")
         copying.write_backup(self.read_with, Path(self._path), target, replace=replace)
-
-    def attach(self, before: Callable[[], object], after: Callable[[Transaction], object]) -> None:
-        """See `base.MemoryStore`."""
-        self._writer.before, self._writer.after = before, after
 
     def saved(self) -> sqlite3.Connection:
         """See `base.MemoryStore`."""

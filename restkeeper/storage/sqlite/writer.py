@@ -15,6 +15,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock
+from restkeeper.hook import Hook
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
 from restkeeper.storage.shares import FairQueue, current_caller
@@ -31,6 +32,7 @@ from restkeeper.storage.sqlite.connection import (
 from restkeeper.storage.sqlite.failures import store_error
 from restkeeper.storage.sqlite.file import LockFile, StoreFile, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
+from restkeeper.storage.transactions import Transaction
 
 T = TypeVar("T")
 
@@ -113,6 +115,8 @@ class Writer:
         log_limit: LogLimit,
         collections: Mapping[str, Collection],
         clock: Clock,
+        beginning: Hook[Callable[[], object]],
+        committing: Hook[Callable[[Transaction], object]],
     ) -> None:
         self._lock = lock
         self._collections = collections
@@ -124,8 +128,7 @@ class Writer:
         self._queue: FairQueue[_Work] = FairQueue()
         self._was_long = False  # the last commit
         self._runs_in = 0  # the thread, or the greenlet, that runs a work
-        self.before: Callable[[], object] = lambda: None  # see `base.MemoryStore`
-        self.after: Callable[[SqliteTransaction], object] = lambda transaction: None
+        self._beginning, self._committing = beginning, committing
 
     def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
         """See `base.Store.write`."""
@@ -224,7 +227,8 @@ class Writer:
         """Start a transaction, in which the file has an epoch. Raises StoreUnavailable, also as `require_known`."""
         if self._file:
             self._file.require()
-        self.before()
+        for begin in self._beginning.functions:
+            begin()
         when_busy = self._lock.show_waiting if self._lock else lambda: None
         try:
             while True:
@@ -260,7 +264,8 @@ class Writer:
                     self._queue.charge(queued.caller, self._clock.monotonic() - began)
                 if queued.error is not None and not self.connection.in_transaction:
                     return  # the only work has failed
-            self.after(SqliteTransaction(self.connection, self._collections))
+            for commit in self._committing.functions:
+                commit(SqliteTransaction(self.connection, self._collections))
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             failure = store_error(_FAILED, error, self._log_limit.path)

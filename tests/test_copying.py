@@ -109,7 +109,7 @@ def fill(store: Store) -> None:
     def work(transaction: Transaction) -> None:
         transaction.store_response(b"\0r", StoredResponse(NOW, b"\xff"), expired_before=0.0)
         for each in SAMPLE:
-            transaction.insert("things", each._replace(fingerprint="b", owner="me", removed=b'{"x": 1.50}'))
+            transaction.insert("things", each._replace(fingerprint="b", owner="me", removed_fields=b'{"x": 1.50}'))
             transaction.add_event(Event("thing.created", "things", each.id, "2026", each.body, "me", "b", b"{}"))
         transaction.delete("things", "b")
         transaction.insert("others", record("a"))

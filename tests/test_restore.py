@@ -160,7 +160,7 @@ SPOILT: dict[str, Callable[[Path], object]] = {
     "is damaged: ": lambda backup: os.truncate(backup, backup.stat().st_size // 2),
     "is no backup of this service": execute("DROP TABLE store", "DROP TABLE items"),
     "is a file of another program": lambda backup: backup.unlink() or execute("CREATE TABLE t (x)")(backup),
-    "has tables made by a version before 1.0": execute("ALTER TABLE store DROP layout_3"),
+    "has tables made by a version before 1.0": execute("ALTER TABLE store DROP layout_4"),
     "is of a newer program (migration 99 of ": execute("PRAGMA user_version = 99", "UPDATE store SET oldest = 99"),
     "is a store in use": lambda backup: Path(f"{backup}-wal").write_bytes(b"x" * 100),
     "No such file": Path.unlink,

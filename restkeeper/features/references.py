@@ -68,8 +68,8 @@ class ReferringHandlers(CollectionHandlers):
 
     def _selection(self, parent: Record) -> Filter:
         """The filter of the items that refer to this one."""
-        form, *more = forms = self.parents.resource.id_variants(parent.id)
-        return Filter(self.relation.path, *((Op.IN, forms) if more else (Op.EQ, form)))
+        id, *more = ids = self.parents.resource.id_variants(parent.id)
+        return Filter(self.relation.path, *((Op.IN, ids) if more else (Op.EQ, id)))
 
     @needs("read")
     @takes(*LIST)

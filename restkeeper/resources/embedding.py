@@ -246,7 +246,7 @@ def _find(
         body = views[number].show(body, chosen[number].fields) if chosen[number].fields else body
         key = number, resource.key(value) if parts[number].is_back else record.id
         bodies_by_key.setdefault(key, []).append(body)
-        stored_bytes += len(record.body) + len(record.removed or b"")
+        stored_bytes += len(record.body) + len(record.removed_fields or b"")
         shown_bytes += len(body) * keys.get(key, 1)
     if max(stored_bytes, shown_bytes) > most:
         raise _too_much(f"would add more than {most} bytes here")

@@ -17,13 +17,13 @@ def converted(form: ItemForm, record: Record, *, anew: bool = True) -> Record:
     if number > revision.number or number not in revisions:
         return form.present(record)
     stored = form.stored_members(record)
-    members, removed_fields = stored, record.removed
+    members, removed_fields = stored, record.removed_fields
     if number < revision.number:
         chain = form.resource.chain(number, revision.number)
         members, removed_fields = chain.up(revisions[number].with_defaults(stored), removed_fields)
     of_server = {name: text for name, text in stored.items() if name in revision.of_server}
     computed = revision.computed if anew else revision.computed - members.keys()
-    return form.with_members(record._replace(removed=removed_fields), {**members, **of_server}, computed)
+    return form.with_members(record._replace(removed_fields=removed_fields), {**members, **of_server}, computed)
 
 
 def former_body(view: View, record: Record) -> bytes:
@@ -39,13 +39,13 @@ def former_body(view: View, record: Record) -> bytes:
     if number >= form.resource.revision:
         return view.body(record)
     members = form.resource.revisions[number].with_defaults(exactjson.cut(record.body))
-    members = form.resource.chain(form.revision.number, number).down(members, record.removed)
+    members = form.resource.chain(form.revision.number, number).down(members, record.removed_fields)
     return view.reduced(exactjson.joined({name: members[name] for name in form.names}))
 
 
 def shortened(record: Record, oldest: int) -> Record:
     """The record without the removed fields that no revision from the `oldest` one on shows."""
-    beside = dict(exactjson.cut(record.removed)) if record.removed else {}
+    beside = dict(exactjson.cut(record.removed_fields)) if record.removed_fields else {}
     remaining = {name: text for name, text in beside.items() if int(name.partition(".")[0]) > oldest}
     removed_fields = exactjson.joined(remaining) if remaining else None
-    return record if remaining == beside else record._replace(removed=removed_fields)
+    return record if remaining == beside else record._replace(removed_fields=removed_fields)

@@ -258,9 +258,11 @@ def run_before(unit: Unit, change: Change) -> Change:
             create = partial(stored.restore, id=after.id, owner=after.owner)
             make = partial(stored.revise, before) if before else create
             record = accepted_record(items, function, stored, partial(make, now=change.at, limits=change.limits), item)
-            if before and record is before and after.removed != before.removed:  # which older versions show
+            if (
+                before and record is before and after.removed_fields != before.removed_fields
+            ):  # which older versions show
                 record = stored.touched(before, now=change.at)
-            after = record if record is before else record._replace(removed=after.removed)
+            after = record if record is before else record._replace(removed_fields=after.removed_fields)
     return change._replace(after=after)
 
 

@@ -342,7 +342,9 @@ class ItemForm:
         next_record = self._record(
             text, id=record.id, created_at=created_at, now=now, version=version, limits=limits, owner=record.owner
         )
-        return next_record._replace(fingerprint=self.fingerprint + (OTHERS if unknown else ""), removed=record.removed)
+        return next_record._replace(
+            fingerprint=self.fingerprint + (OTHERS if unknown else ""), removed_fields=record.removed_fields
+        )
 
     def _require_transition(self, current: Members, members: Members) -> None:
         for name, lifecycle in self._states.items():

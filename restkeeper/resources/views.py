@@ -157,7 +157,7 @@ class View(Protocol):
 
     def bodies(self, page: Page) -> list[bytes]:
         """The representations of the items of a page. Raises RevisionDiffers."""
-        rows = zip(page.fingerprints, page.bodies, page.owners, page.removed, strict=True)
+        rows = zip(page.fingerprints, page.bodies, page.owners, page.removed_fields, strict=True)
         return [self.body(Record("", 0, "", *row)) for row in rows]
 
     def reduced(self, body: bytes) -> bytes:

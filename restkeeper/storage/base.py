@@ -152,14 +152,22 @@ class Store(ABC):
         """Yield every record in order of id. A slow reader blocks no other caller."""
         with self._spooled(collection) as file:
             for line in file:
-                id, version, updated_at, fingerprint, body, owner, removed = orjson.loads(line)
-                yield Record(id, version, updated_at, fingerprint, body.encode(), owner, removed and removed.encode())
+                id, version, updated_at, fingerprint, body, owner, removed_fields = orjson.loads(line)
+                yield Record(
+                    id,
+                    version,
+                    updated_at,
+                    fingerprint,
+                    body.encode(),
+                    owner,
+                    removed_fields and removed_fields.encode(),
+                )
 
     def page(self, collection: str, query: Query, max_bytes: int | None = None) -> Page:
         """Return the page of a query.
 
-        Its bodies and what is stored as `removed` have at most `max_bytes` together, except that it has at least one
-        item. A backward query has the items nearest to its start.
+        Its bodies and `removed_fields` have at most `max_bytes` together, except that it has at least one item. A
+        backward query has the items nearest to its start.
         """
         declared = self._collections[collection]
 

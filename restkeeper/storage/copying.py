@@ -51,7 +51,7 @@ TABLES = (
     Table("schemas", ("number", "collection", "fingerprint", "revision", "fields")),
     Table(
         "items",
-        ("collection", "id", "owner", "version", "updated_at", "fingerprint", "body", "removed", POSITION),
+        ("collection", "id", "owner", "version", "updated_at", "fingerprint", "body", "removed_fields", POSITION),
         keys=2,
     ),
     Table("responses", ("stored_at", "id", "body"), keys=2),

@@ -92,7 +92,7 @@ class StoredEvent(NamedTuple):
     data: bytes
     collection: str = ""
     fingerprint: str = ""
-    removed: bytes | None = None
+    removed_fields: bytes | None = None
     owner: str | None = None
     former: str | None = None
 

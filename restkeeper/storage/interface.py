@@ -20,7 +20,7 @@ Position = tuple[str | int | float | None, ...]  # JSON that clients receive and
 class Record(NamedTuple):
     """One item as stored. `body` is its complete JSON representation, byte for byte as it is sent.
 
-    `removed` is a JSON object with what an older revision shows and `body` no longer has; None if there is none.
+    `removed_fields` is a JSON object with what an older revision shows and `body` no longer has; None if there is none.
     """
 
     id: str
@@ -29,7 +29,7 @@ class Record(NamedTuple):
     fingerprint: str  # of the schema of `body`
     body: bytes
     owner: str | None = None
-    removed: bytes | None = None
+    removed_fields: bytes | None = None
 
 
 class Kind(Enum):
@@ -353,7 +353,7 @@ class Page(NamedTuple):
 
     bodies: list[bytes]
     fingerprints: list[str]
-    removed: list[bytes | None]
+    removed_fields: list[bytes | None]
     owners: Sequence[str | None]
     more: bool = False
     first: Position = ()

@@ -303,7 +303,7 @@ def _outlined_join(join: SemiJoin, value: Callable[[Filter], Scalar]) -> SemiJoi
 def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, kind: type[Column]) -> Page:
     """The page of a query, without its change token, of rows in its order. It takes one row more, if there are more.
 
-    A row has id, fingerprint, body, removed, owner, and the sort keys without the id.
+    A row has id, fingerprint, body, removed_fields, owner, and the sort keys without the id.
     """
     most_bytes = sys.maxsize if max_bytes is None else max_bytes
     chosen: list[Row] = []
@@ -322,6 +322,6 @@ def page_of(rows: Iterable[Row], query: Query, max_bytes: int | None, kind: type
         return Page([], [], [], [])
     if query.backward:
         chosen.reverse()
-    _, fingerprints, bodies, removed, owners, *_ = zip(*chosen, strict=True)
+    _, fingerprints, bodies, removed_fields, owners, *_ = zip(*chosen, strict=True)
     first, last = ((*map(kind.plain, row[5:]), row[0]) for row in (chosen[0], chosen[-1]))
-    return Page(list(bodies), list(fingerprints), list(removed), owners, more, first, last, cut)
+    return Page(list(bodies), list(fingerprints), list(removed_fields), owners, more, first, last, cut)

@@ -46,7 +46,7 @@ def find_related(
         if not record.version:
             require_revision(collections[requests[number].collection], int(record.fingerprint))
         records.append((number, orjson.loads(value), record))
-        size += len(record.body) + len(record.removed or b"")
+        size += len(record.body) + len(record.removed_fields or b"")
         if size > max_bytes:
             break
     return records

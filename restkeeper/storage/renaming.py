@@ -66,7 +66,8 @@ _FORGET_EVENTS = (
 DELETE FROM deliveries
 WHERE event IN (SELECT position FROM events WHERE collection = :collection AND position BETWEEN :first AND :last)""",
     """\
-UPDATE events SET collection = '', type = '', item = '', owner = NULL, data = '{{}}', fingerprint = '', removed = NULL
+UPDATE events SET collection = '', type = '', item = '', owner = NULL, data = '{{}}', fingerprint = '',
+    removed_fields = NULL
 WHERE collection = :collection AND position BETWEEN :first AND :last""",
 )
 

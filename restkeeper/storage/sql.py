@@ -22,7 +22,7 @@ Row = tuple[Any, ...]
 
 MIGRATIONS = sorted((Path(__file__).parent / "migrations").glob("[0-9]*.sql"))
 
-LAYOUT = "layout_3"  # a column whose name changes with the tables of the first migration, which stay from 1.0 on
+LAYOUT = "layout_4"  # a column whose name changes with the tables of the first migration, which stay from 1.0 on
 _EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # columns of items in every layout
 
 DATES = ("0001-01-02", "9999-12-31")  # between which a time has a date in each time zone
@@ -40,13 +40,15 @@ MOST_SHOWN = 80  # characters of that
 
 def record_columns(as_bytes: str) -> str:
     """The columns of a record. `as_bytes` is how a database returns a text as bytes."""
-    return f"id, version, updated_at, fingerprint, {as_bytes.format('body')}, owner, {as_bytes.format('removed')}"
+    return (
+        f"id, version, updated_at, fingerprint, {as_bytes.format('body')}, owner, {as_bytes.format('removed_fields')}"
+    )
 
 
 def event_columns(as_bytes: str, type: str = "events.type") -> str:
     """The columns of a stored event, for `stored_event`."""
-    data, removed = as_bytes.format("data"), as_bytes.format("removed")
-    return f"position, origin, {type}, at, {data}, collection, fingerprint, {removed}, owner, former"
+    data, removed_fields = as_bytes.format("data"), as_bytes.format("removed_fields")
+    return f"position, origin, {type}, at, {data}, collection, fingerprint, {removed_fields}, owner, former"
 
 
 def event_type(in_all: str, has: str, had: str) -> str:

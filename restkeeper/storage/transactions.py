@@ -27,8 +27,8 @@ _READ_LOCKED_NOW = _READ_LOCKED + " NOWAIT"
 
 INSERT = """\
 INSERT INTO items
-    (collection, id, version, updated_at, fingerprint, body, owner, removed{own_columns})
-VALUES (:collection, :id, :version, :updated_at, :fingerprint, :body, :owner, :removed{own_values})"""
+    (collection, id, version, updated_at, fingerprint, body, owner, removed_fields{own_columns})
+VALUES (:collection, :id, :version, :updated_at, :fingerprint, :body, :owner, :removed_fields{own_values})"""
 
 _UPDATE = """\
 UPDATE items SET
@@ -37,7 +37,7 @@ UPDATE items SET
     fingerprint = :fingerprint,
     body = :body,
     owner = :owner,
-    removed = :removed{own_changes}
+    removed_fields = :removed_fields{own_changes}
 WHERE collection = :collection AND id = :id"""
 
 # The items of a collection that are still to be converted are in one of no program, so that no unique value is twice.
@@ -62,14 +62,14 @@ _DELETE = "DELETE FROM items WHERE collection = :collection AND id = :id"
 # In PostgreSQL an event has no position and no origin yet: see `feed`.
 _ADD_EVENT = """\
 INSERT INTO events
-    (origin, type, collection, item, at, data, owner, fingerprint, removed, former)
-VALUES ({origin}, :type, :collection, :item, :at, :data, :owner, :fingerprint, :removed, :former)"""
+    (origin, type, collection, item, at, data, owner, fingerprint, removed_fields, former)
+VALUES ({origin}, :type, :collection, :item, :at, :data, :owner, :fingerprint, :removed_fields, :former)"""
 
 
 class Event(NamedTuple):
     """A change of an item. `data` is JSON, `at` is RFC 3339 in UTC.
 
-    `fingerprint` is of the schema of `data`, and `removed` as in a `Record`; both are empty for data without a schema.
+    `fingerprint` is of the schema of `data`, and `removed_fields` as in a `Record`; data without a schema has neither.
     """
 
     type: str  # such as product.created
@@ -79,7 +79,7 @@ class Event(NamedTuple):
     data: bytes
     owner: str | None = None  # of the item
     fingerprint: str = ""
-    removed: bytes | None = None
+    removed_fields: bytes | None = None
     former: str | None = None  # the owner before, if the change has given it to another one: empty if nobody was it
 
 
@@ -281,8 +281,10 @@ class Transaction(ABC):
 
     def add_event(self, event: Event) -> None:
         """Record an event after all others."""
-        removed = event.removed and event.removed.decode()
-        self.database.change(_ADD_EVENT, event._asdict() | {"data": event.data.decode(), "removed": removed})
+        removed_fields = event.removed_fields and event.removed_fields.decode()
+        self.database.change(
+            _ADD_EVENT, event._asdict() | {"data": event.data.decode(), "removed_fields": removed_fields}
+        )
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
@@ -295,8 +297,8 @@ class Transaction(ABC):
 def values_of(collection: str, record: Record) -> dict[str, Any]:
     """The values of a record by the names of their columns, with texts in place of bytes."""
     values = record._asdict()
-    removed = record.removed and record.removed.decode()
-    return {**values, "collection": collection, "body": record.body.decode(), "removed": removed}
+    removed_fields = record.removed_fields and record.removed_fields.decode()
+    return {**values, "collection": collection, "body": record.body.decode(), "removed_fields": removed_fields}
 
 
 def read_item(database: Database, collection: str, id: str, *, lock: bool = False, waits: bool = True) -> Record:

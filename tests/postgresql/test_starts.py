@@ -379,7 +379,7 @@ def test_a_former_program_is_shut_out(
 @pytest.mark.parametrize(
     ("statements", "message"),
     [
-        ("UPDATE store SET moved_to = 'x'; ALTER TABLE store DROP layout_3", r"made by a version before 1\.0: "),
+        ("UPDATE store SET moved_to = 'x'; ALTER TABLE store DROP layout_4", r"made by a version before 1\.0: "),
         ("DROP TABLE items; CREATE TABLE items (id integer)", "the tables of another program"),
         ("DROP TABLE items, store; CREATE TABLE store (address text)", "the tables of another program"),
     ],

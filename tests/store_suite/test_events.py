@@ -10,7 +10,7 @@ def test_an_event_is_read_as_it_was_recorded(outbox: Store) -> None:
     subscribe(outbox)
     recorded = event(type="thing.updated", at="2026-01-02", data=b'{"name":"\xc3\xa9"}')  # type: ignore[arg-type]
     ids = record(
-        outbox, recorded, recorded._replace(item="b", fingerprint="2-0123abcd", removed=b'{"2.a":1}', former="")
+        outbox, recorded, recorded._replace(item="b", fingerprint="2-0123abcd", removed_fields=b'{"2.a":1}', former="")
     )
     read = find_events(outbox, "", THINGS, 10).events
     assert read == [

@@ -12,14 +12,14 @@ from tests.things import FIELDS, SAMPLE, THINGS, insert, record
 
 
 def test_a_record_has_what_its_body_no_longer_has(store: Store) -> None:
-    """`removed` is read and scanned as it was stored, and an update sets and deletes it."""
+    """`removed_fields` is read and scanned as it was stored, and an update sets and deletes it."""
     removed = '{"2.title":"é\\n"}'.encode()
-    first = record("a", name="Ünï ☃", price=Decimal("12.50"))._replace(owner="me", removed=removed)
+    first = record("a", name="Ünï ☃", price=Decimal("12.50"))._replace(owner="me", removed_fields=removed)
     insert(store, first, record("b"))
     assert store.read("things", "a") == first
     assert store.write(lambda transaction: transaction.read("things", "a")) == first
-    assert [each.removed for each in store.scan("things")] == [removed, None]
-    for changed in (record("a", 2)._replace(removed=b"{}"), record("a", 3)):
+    assert [each.removed_fields for each in store.scan("things")] == [removed, None]
+    for changed in (record("a", 2)._replace(removed_fields=b"{}"), record("a", 3)):
         changed = changed._replace(owner="me")
         store.write(lambda transaction, changed=changed: transaction.update("things", changed))  # type: ignore[misc]
         assert store.read("things", "a") == changed

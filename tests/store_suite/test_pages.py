@@ -75,16 +75,18 @@ def test_a_page_has_the_fingerprint_of_each_item(store: Store) -> None:
     """And what each item has besides its body, in the order of the bodies, forwards and backwards."""
     assert store.page("things", Query())[:3] == ([], [], [])
     records = [
-        record(id, stock=n)._replace(fingerprint=f"of {id}", removed=b'{"a":"%b"}' % id.encode() if n % 2 else None)
+        record(id, stock=n)._replace(
+            fingerprint=f"of {id}", removed_fields=b'{"a":"%b"}' % id.encode() if n % 2 else None
+        )
         for n, id in enumerate("abcd")
     ]
     insert(store, *records)
-    expected = {each.body: (each.fingerprint, each.removed) for each in records}
+    expected = {each.body: (each.fingerprint, each.removed_fields) for each in records}
     for sort in ((), (Sort("stock", True),), (Sort("price"), Sort("name"))):
         for backward in (False, True):
             page = store.page("things", Query(limit=3, sort=sort, backward=backward))
             assert len(page.bodies) == 3
-            pairs = zip(page.fingerprints, page.removed, strict=True)
+            pairs = zip(page.fingerprints, page.removed_fields, strict=True)
             assert list(pairs) == [expected[body] for body in page.bodies]
 
 

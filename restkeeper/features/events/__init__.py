@@ -103,7 +103,7 @@ def record_event(unit: Unit, change: Change) -> None:
         return
     type, before = f"{resource.singular}.{change.kind}", change.before
     former_owner = None if before is None or before.owner == record.owner else before.owner or ""
-    of = (record.owner, record.fingerprint, record.removed, former_owner)
+    of = (record.owner, record.fingerprint, record.removed_fields, former_owner)
     unit.transaction.add_event(Event(type, resource.name, record.id, change.at, record.body, *of))
 
 

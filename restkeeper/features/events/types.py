@@ -76,7 +76,7 @@ class EventViews:
             return event._replace(data=view.show(event.data, (view.schema.id_name,)))
         with suppress(Untranslatable):
             if revision_of(event.fingerprint) >= self._oldest[event.collection]:
-                record = Record("", 0, event.at, event.fingerprint, event.data, event.owner, event.removed)
+                record = Record("", 0, event.at, event.fingerprint, event.data, event.owner, event.removed_fields)
                 return event._replace(data=former_body(view, record))
         return event._replace(data=view.show(event.data, {*READ_ONLY}.intersection(view.names)))
 

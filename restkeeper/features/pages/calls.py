@@ -49,8 +49,8 @@ def first_calls(
         with suppress(RevisionDiffers, exactjson.EncodeError):
             if items.name in readable:
                 page = service.store.page(items.name, Query(limit=1, sort=items.resource.order), 1)
-                parts = zip(page.fingerprints, page.bodies, page.removed, strict=True)
-                stored = [Record(items.resource.key(1), 0, _NOW, *row[:2], removed=row[2]) for row in parts]
+                parts = zip(page.fingerprints, page.bodies, page.removed_fields, strict=True)
+                stored = [Record(items.resource.key(1), 0, _NOW, *row[:2], removed_fields=row[2]) for row in parts]
                 if described is not service:
                     stored = [old._replace(fingerprint=items.stored.fingerprint) for old in stored]
                 record = stored[0] if stored else items.stored.initial

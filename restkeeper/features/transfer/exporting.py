@@ -59,7 +59,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     def bodies() -> Iterator[bytes]:
         nonlocal left_out
         for record in service.store.scan(name):
-            left_out += bool(record.removed)
+            left_out += bool(record.removed_fields)
             body = view.body(record)
             if is_hidden and record.owner is not None:
                 body = exactjson.joined({**exactjson.cut(body), OWNER_MEMBER: exactjson.dumps(record.owner)})

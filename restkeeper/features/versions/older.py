@@ -191,10 +191,10 @@ class OlderView(View):
             store,
             before=exactjson.cut(before.body),
             current=exactjson.cut(current.body),
-            removed=current.removed,
+            removed_fields=current.removed_fields,
         )
-        if changed.removed and changed.removed != current.removed:
-            limits.require(changed.removed)
+        if changed.removed_fields and changed.removed_fields != current.removed_fields:
+            limits.require(changed.removed_fields)
         return changed
 
     def _sent(self, item: JsonObject) -> JsonObject:
@@ -208,19 +208,19 @@ class OlderView(View):
         *,
         before: Members | None = None,
         current: Members | None = None,
-        removed: bytes | None = None,
+        removed_fields: bytes | None = None,
         is_beside: bool = False,
     ) -> Record:
         """What `store` returns for the newest revision of an item of the older one.
 
-        Callers saw its members `before` the change, beside the `removed` fields; it was stored as `current`, if that
+        Callers saw its members `before` the change, beside the `removed_fields`; it was stored as `current`, if that
         is of a later revision. If the owner of a new one `is_beside` it, that is no matter of the steps. Raises
         ValidationFailed, also for new values that would be read back as other ones.
         """
         of_server, beside = self._older.revision.of_server, self._newest.revision.owner if is_beside else ""
         item = {name: text for name, text in exactjson.cut(older.body).items() if name not in of_server}
         try:
-            members, removed = self._chain.up(item, removed, current)
+            members, removed_fields = self._chain.up(item, removed_fields, current)
             record = store({name: exactjson.decoded(text) for name, text in members.items() if name != beside})
         except Untranslatable as error:
             require_none([fault([name], error.reason) for name in self._chain.origins(error.step)])
@@ -234,14 +234,14 @@ class OlderView(View):
                 raise IllegalTransition(f"{older_name} cannot change so", field=older_name) from None
             detail = f"{older_name}{error.detail.removeprefix(error.field)}"
             raise IllegalTransition(detail, field=older_name, **error.members) from None
-        read_back = self._chain.down(exactjson.cut(record.body), removed)
+        read_back = self._chain.down(exactjson.cut(record.body), removed_fields)
         sent = item.keys() - self._same - {*self._older.revision.read_only, *self.names_of(beside)}
         changed = [name for name in item if name in sent and not (before and before[name] == item[name])]
         wrong = [name for name in changed if exactjson.decoded(read_back[name]) != exactjson.decoded(item[name])]
         require_none(
             [fault([name], f"would be stored as {bytes(read_back[name]).decode()}: send that") for name in wrong]
         )
-        return record._replace(removed=removed)
+        return record._replace(removed_fields=removed_fields)
 
     def known_fault(self, fault: JsonObject) -> JsonObject:
         """The fault with the name that callers know, and without a path into values that they do not know."""
@@ -253,5 +253,5 @@ class OlderView(View):
         return fault | {"pointer": exactjson.pointer([older_name]) + inner}
 
     def body(self, record: Record) -> bytes:
-        item = self._chain.down(exactjson.cut(self._newest.present(record).body), record.removed)
+        item = self._chain.down(exactjson.cut(self._newest.present(record).body), record.removed_fields)
         return exactjson.joined({name: item[name] for name in self.names})

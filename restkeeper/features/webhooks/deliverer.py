@@ -288,7 +288,7 @@ def reduced(event: StoredEvent) -> StoredEvent:
 
     Deliveries under way need little memory then.
     """
-    event = event._replace(removed=None)
+    event = event._replace(removed_fields=None)
     if len(enveloped(event)) <= LARGEST:
         return event
     item = orjson.loads(event.data)

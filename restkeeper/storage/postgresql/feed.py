@@ -55,7 +55,7 @@ search AS (
 matching AS (
     SELECT
         first.*,
-        sum(octet_length(data) + coalesce(octet_length(removed), 0)) OVER (ORDER BY position) AS bytes
+        sum(octet_length(data) + coalesce(octet_length(removed_fields), 0)) OVER (ORDER BY position) AS bytes
     FROM (
         SELECT * FROM events
         WHERE position > (SELECT start FROM search) AND position <= (SELECT until FROM search) AND {wanted}
@@ -66,7 +66,7 @@ matching AS (
 page AS (
     SELECT {event_for_readers}, bytes
     FROM matching AS events
-    WHERE bytes - octet_length(data) - coalesce(octet_length(removed), 0) <= :bytes
+    WHERE bytes - octet_length(data) - coalesce(octet_length(removed_fields), 0) <= :bytes
 )
 SELECT
     {is_unnumbered},

@@ -13,9 +13,9 @@ from restkeeper.storage.sql import literal
 def select_page(collection: Collection, query: Query, plan: Plan = ANY_PLAN) -> tuple[str, dict[str, Any]]:
     """The statement of a page, and its parameters without `most_bytes`. It returns one row more than the limit.
 
-    Each row has the epoch, and the collection's changes, items and revision; then id, fingerprint, body, removed,
-    owner, and the sort keys without the id. There is one row at least, with nulls if the page is empty. The last row is
-    the first that exceeds `most_bytes`, or the second one.
+    Each row has the epoch, and the collection's changes, items and revision; then id, fingerprint, body, its
+    `removed_fields`, owner, and the sort keys without the id. There is one row at least, with nulls if the page is
+    empty. The last row is the first that exceeds `most_bytes`, or the second one.
     """
     keys = _sort_keys(collection, query.sort, query.backward)
     values = parameters(collection, query, PostgresColumn)
@@ -59,7 +59,7 @@ FROM (
         id,
         fingerprint,
         convert_to(body, 'UTF8') AS body,
-        convert_to(removed, 'UTF8') AS removed,
+        convert_to(removed_fields, 'UTF8') AS removed_fields,
         owner{columns}
     FROM (
         SELECT
@@ -71,9 +71,9 @@ FROM (
                 id,
                 fingerprint,
                 body,
-                removed,
+                removed_fields,
                 owner,
-                octet_length(body) + coalesce(octet_length(removed), 0) AS size{terms}
+                octet_length(body) + coalesce(octet_length(removed_fields), 0) AS size{terms}
             FROM {source}
             WHERE {where}
             ORDER BY {order}

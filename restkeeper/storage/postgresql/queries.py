@@ -25,7 +25,7 @@ _INFINITY = Decimal("Infinity")
 
 _TESTS = {Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<=", Op.STARTS: "starts with"}
 _RELATED_ROWS = """\
-SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed
+SELECT {number} AS number, value, id, version, updated_at, fingerprint, body, owner, removed_fields
 FROM unnest({values}::text[]) AS term(value)
 CROSS JOIN LATERAL (SELECT * FROM {source} ORDER BY {order} LIMIT {most}) AS related"""
 

@@ -61,7 +61,7 @@ SELECT
 {COLUMNS}
 FROM (
     SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS before
-    FROM (SELECT *, octet_length(body) + coalesce(octet_length(removed), 0) AS size FROM (
+    FROM (SELECT *, octet_length(body) + coalesce(octet_length(removed_fields), 0) AS size FROM (
 {{}}
     ) AS related) AS sized
 ) AS measured

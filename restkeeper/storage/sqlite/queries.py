@@ -22,7 +22,7 @@ _PAGE_COLUMNS = """\
     id,
     fingerprint,
     CAST(body AS BLOB),
-    CAST(removed AS BLOB),
+    CAST(removed_fields AS BLOB),
     owner"""
 
 _RELATED_ROWS = f"""\

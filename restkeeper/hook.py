@@ -14,12 +14,12 @@ class Hook(Generic[F]):
 
     def add(self, *functions: F, stage: int = 0) -> None:
         """Call functions after those of their stage, and before those of later ones."""
-        place = sum(other <= stage for other in self._stages)
-        self._stages[place:place] = [stage] * len(functions)
-        self.functions = (*self.functions[:place], *functions, *self.functions[place:])
+        index = sum(other <= stage for other in self._stages)
+        self._stages[index:index] = [stage] * len(functions)
+        self.functions = (*self.functions[:index], *functions, *self.functions[index:])
 
     def remove(self, function: F) -> None:
         """Call a function no more. Raises ValueError if it is not called."""
-        place = self.functions.index(function)
-        del self._stages[place]
-        self.functions = (*self.functions[:place], *self.functions[place + 1 :])
+        index = self.functions.index(function)
+        del self._stages[index]
+        self.functions = (*self.functions[:index], *self.functions[index + 1 :])

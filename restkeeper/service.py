@@ -117,13 +117,13 @@ class Service:
         """
         for version in self.served:
             blueprint = routes(version.name)
-            address, prefix = path or blueprint.name, prefix_of(version.name)
-            places = {f"{version.name}_{blueprint.name}": f"{prefix}/{address}"}
+            address = path or blueprint.name
+            prefixes = {f"{version.name}_{blueprint.name}": f"{prefix_of(version.name)}/{address}"}
             if unversioned and version.name == self.versions.unversioned:
-                places[blueprint.name] = f"/{address}"
-            for name, place in places.items():
-                self.app.register_blueprint(blueprint, url_prefix=place, name=name)
-            self.app.mounted |= places.keys()
+                prefixes[blueprint.name] = f"/{address}"
+            for name, prefix in prefixes.items():
+                self.app.register_blueprint(blueprint, url_prefix=prefix, name=name)
+            self.app.mounted |= prefixes.keys()
 
     def write(self, work: Callable[[Unit], T], **options: Any) -> T:
         """The result of `work`, for a program in one transaction. Takes the options and raises as `Store.write`."""

@@ -209,10 +209,10 @@ class _Batch(Execution):
             results.append(b'{"status":200,"headers":%b,"body":%b}' % (exactjson.dumps(headers), answer.body))
         return Answer(b'{"results":[%b]}' % b",".join(results))
 
-    def placed(self, problem: Problem, command: Command | None) -> Problem:
+    def with_pointers(self, problem: Problem, command: Command | None) -> Problem:
         """As `Execution`, with the number of the operation. A parameter that is wrong is in its path."""
         number = int(command.pointer.split("/")[2]) if command else self._number
-        super().placed(problem, command).members["operation"] = number
+        super().with_pointers(problem, command).members["operation"] = number
         for entry in problem.members.get("errors", ()):
             if name := entry.pop("parameter", ""):
                 entry |= {"pointer": f"#/operations/{number}/path", "detail": f"{name} {entry['detail']}"}

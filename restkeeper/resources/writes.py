@@ -194,13 +194,13 @@ class Execution:
         `new_records` sets the pointers of new items before the transaction.
         """
         if isinstance(error, Problem):
-            return self.placed(error, self.unit.command if self.unit else None)
+            return self.with_pointers(error, self.unit.command if self.unit else None)
         change = self.unit.change_of(error) if self.unit else None
-        return self.placed(self._explained(error, change), change.command if change else None)
+        return self.with_pointers(self._explained(error, change), change.command if change else None)
 
-    def placed(self, problem: Problem, command: Command | None) -> Problem:
+    def with_pointers(self, problem: Problem, command: Command | None) -> Problem:
         """A problem with the pointers into the body that a command has in the request."""
-        return place(problem, command.pointer) if command else problem
+        return at_pointer(problem, command.pointer) if command else problem
 
     def _explained(self, error: Refusal, change: Change | None) -> Problem:
         """The problem for a refusal of the store, with the fields that callers know."""
@@ -379,7 +379,7 @@ def faults_below(pointer: str, faults: Iterable[JsonObject]) -> Iterator[JsonObj
         yield {**item, "pointer": f"#{pointer}{item['pointer'].removeprefix('#')}"} if "pointer" in item else item
 
 
-def place(problem: Problem, pointer: str) -> Problem:
+def at_pointer(problem: Problem, pointer: str) -> Problem:
     """A problem of a part of a body, whose faults get the pointer of this part."""
     if pointer and (faults := problem.members.get("errors")):
         problem.members["errors"] = [*faults_below(pointer, faults)]

@@ -48,7 +48,7 @@ def examine(service: Service) -> dict[str, Any]:
     return {
         "collections": [quote(each.public_name) for each in service.resources],
         "can_call": bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service),
-        "pages": {name: path for name in ("docs", "browse") if (path := service.app.placed(f"/{name}")) in paths},
+        "pages": {name: path for name in ("docs", "browse") if (path := service.app.service_path(f"/{name}")) in paths},
     }
 
 

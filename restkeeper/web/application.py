@@ -120,8 +120,8 @@ class Application(Flask):
 
     `described` returns the application whose document describes this one: itself, or of a JSON file another one.
 
-    `collections` are the names of paths that are not free for the service itself: see `placed`. While the routes that
-    are added `are_own`, they are those of the service itself.
+    `collections` are the names of paths that are not free for the service itself: see `service_path`. While the routes
+    that are added `are_own`, they are those of the service itself.
 
     `mounted` are the names of the blueprints of the API: see `service.mount`.
 
@@ -164,10 +164,10 @@ class Application(Flask):
         """Add a route, as Flask does. Raises what `adding` raises."""
         if view_func:
             self._adding(endpoint or view_func.__name__, view_func)
-        rule = self.placed(rule) if self.are_own else rule
+        rule = self.service_path(rule) if self.are_own else rule
         super().add_url_rule(rule, endpoint, view_func, provide_automatic_options, **options)
 
-    def placed(self, path: str) -> str:
+    def service_path(self, path: str) -> str:
         """Where the service itself has this path, also of a version: below /_ if a collection is called so."""
         parts = path.split("/")[3 if path.startswith("/api/") else 1 :]
         return f"/_/{'/'.join(parts)}" if self.collections.intersection(parts[:1]) else path

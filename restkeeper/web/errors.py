@@ -74,7 +74,7 @@ def render(problem: Problem) -> Response:
         _log_rarely(problem, cause)
     elif problem.status >= 500 and (cause or (problem.status == 500 and problem.__traceback__)):
         _log.error("%s: %s", problem.name, problem.detail, exc_info=problem, extra={"request_id": request_id()})
-    uri = address_of(cast(Application, current_app).placed(PAGES + problem.name))
+    uri = address_of(cast(Application, current_app).service_path(PAGES + problem.name))
     return _answer(problem.status, uri, problem.name, problem.title, problem.detail, problem.headers, problem.members)
 
 

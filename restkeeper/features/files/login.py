@@ -150,9 +150,11 @@ class _Login:
         # As of json-server-auth, it stays the same: who starts the service again is still logged in.
         self._key = sha256(f"restkeeper --login {path}".encode()).digest()
         self._scopes = lru_cache(64)(self._scopes_of)
-        app, places = service.app, {"signup": "/register", "signin": "/login"}
-        self._aliases = {f"/{name}": app.placed(place) for name, place in places.items() if name not in app.collections}
-        self._aliases[f"/{users.resource.public_name}".encode().decode("latin-1")] = app.placed(
+        app, others = service.app, {"signup": "/register", "signin": "/login"}
+        self._aliases = {
+            f"/{name}": app.service_path(other) for name, other in others.items() if name not in app.collections
+        }
+        self._aliases[f"/{users.resource.public_name}".encode().decode("latin-1")] = app.service_path(
             "/register"
         )  # as in WSGI
 

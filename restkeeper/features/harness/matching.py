@@ -66,8 +66,8 @@ def _nearest(requests: list[Any], expected: Any) -> str:
         return ""
     at_place = [sent for sent in requests if not any(_misplaced(sent, expected))]
     sent = min(reversed(at_place or requests), key=lambda sent: len(unlike(sent, expected)))
-    place = f"number {sent.number}, {sent.method} {quote(sent.path)} {sent.status or 'without a response'}"
-    return f"; the nearest is {place}: {'; '.join(unlike(sent, expected))}"
+    nearest = f"number {sent.number}, {sent.method} {quote(sent.path)} {sent.status or 'without a response'}"
+    return f"; the nearest is {nearest}: {'; '.join(unlike(sent, expected))}"
 
 
 def _misplaced(sent: Any, expected: Any) -> Iterator[str]:

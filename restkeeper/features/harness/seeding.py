@@ -10,7 +10,7 @@ from restkeeper.clock import in_turns, rfc3339
 from restkeeper.errors import Conflict, NotFound, Problem, ValidationFailed, shortened
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.views import StoredView
-from restkeeper.resources.writes import place
+from restkeeper.resources.writes import at_pointer
 from restkeeper.service import Service
 from restkeeper.storage.errors import DuplicateValue, ReferenceMissing
 
@@ -39,7 +39,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         except ReferenceMissing as error:
             raise Conflict(f"#{pointer}{error.pointer.removeprefix('#')}: {error}") from None
         except Problem as problem:
-            place(problem, pointer)
+            at_pointer(problem, pointer)
             raise
 
     def create(unit: Unit, stored: StoredView, sent: Any) -> Change:

@@ -85,8 +85,8 @@ class PageHandlers:
                     collections[-1] |= {"items": service.store.count(resource.name)} if is_counted else {}
         paths = {rule.rule for rule in self._app.url_map.iter_rules()}
         version = service.default_version
-        placed = {name: self._app.placed(path.replace("VERSION", version)) for name, path in LINKS.items()}
-        links = {name: address_of(path) for name, path in placed.items() if path in paths}
+        service_paths = {name: self._app.service_path(path.replace("VERSION", version)) for name, path in LINKS.items()}
+        links = {name: address_of(path) for name, path in service_paths.items() if path in paths}
         value = {"service": "restkeeper", "collections": collections, "links": links}
         base = "https://HOST" if self._app.trusts_any_host else request.host_url.rstrip("/")
         described = service_of(self._app.described())

@@ -9,20 +9,10 @@ from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 from restkeeper.parsing import whole
+from restkeeper.resources.operators import OPERATORS, PARTS, Operator, operators_of
 from restkeeper.resources.parameters import FILTER, Hop, Queryable, Reader, compared_text, is_option, number_of, text_of
-from restkeeper.storage.interface import POSITION, Field, Filter, Kind, Op, field_in, root_of, serial
+from restkeeper.storage.interface import EQUALITY, POSITION, Field, Filter, Kind, Op, field_in, root_of, serial
 
-EQUALITY = (Op.EQ, Op.NE)
-RANGES = (Op.GT, Op.GTE, Op.LT, Op.LTE)
-SEVERAL = (Op.IN, Op.NIN)  # take values with commas
-PARTS = (Op.LIKE, Op.STARTS, Op.ENDS)  # take a part of a text
-OPERATORS = {
-    **dict.fromkeys((Kind.TEXT, Kind.JSON), (*EQUALITY, *RANGES, *SEVERAL, *PARTS)),
-    **dict.fromkeys((Kind.SERIAL, Kind.INTEGER, Kind.NUMBER), (*EQUALITY, *RANGES, *SEVERAL)),
-    Kind.TIME: (*EQUALITY, *RANGES),
-    Kind.BOOLEAN: EQUALITY,
-    Kind.LIST: (Op.EQ, *SEVERAL),
-}
 GROUPS = ("or", "not")  # parameters with filters in parentheses
 
 MAX_FILTERS = 100  # of one query: what stores prepare for each combination takes memory
@@ -35,6 +25,7 @@ MOST_WORDS = 10  # that one query looks for
 NULLS = {"null": True, "not_null": False}  # the values of the operator `is`
 TEXTS = (Kind.TEXT, Kind.LIST, Kind.JSON)  # kinds of values that can be the text "null"
 
+_SEVERAL = tuple(f"[{operator.name}]" for operator in OPERATORS.values() if operator.op is Op.IN)  # take commas
 _INTEGER, _SERIAL = whole(-(2**63), 2**63 - 1), whole(0, 2**63 - 1)
 _GROUP = re.compile(r"(and|or|not)\(")
 _TERM = re.compile(r"""([^=,"()]+)=("(?:[^"\\]|\\.)*"|[^",][^,]*|)""", re.DOTALL)
@@ -54,7 +45,7 @@ def filters_of(reader: Reader, queryable: Queryable) -> tuple[Filter, ...]:
     for count, name in enumerate(names, start=1):
         texts = reader.args[name]
         is_group = name in GROUPS and name in reserved
-        is_several = is_group or name.endswith(("[in]", "[nin]"))
+        is_several = is_group or name.endswith(_SEVERAL)
         values += sum(text_of(text).count(",") + 1 for text in texts) if is_several else len(texts)
         if values > MAX_VALUES:
             reader.fault(name, f"is one value too many: all filters of a list together take {MAX_VALUES}")
@@ -210,7 +201,7 @@ def _parameter(
     `group` is a number that no other filters have.
     """
     parts = FILTER.fullmatch(name)
-    path, operator = (parts[1], parts[2] or "eq") if parts else (POSITION, "")
+    path, called = (parts[1], parts[2] or "eq") if parts else (POSITION, "")
     if parts and (fault := queryable.fault(path)):
         reader.fault(name, fault)
         return []
@@ -226,19 +217,19 @@ def _parameter(
             reader.unknown(name, "this list", (*queryable.reserved, *queryable.fields, "and field[operator]"))
         return []
     operators = operators_of(field)
-    if operator not in operators:
+    if not (operator := operators.get(called)):
         reader.fault(name, f"is no operator of {field.name}; there are: {', '.join(operators)}")
         return []
-    op = Op(operator)
-    if op in SEVERAL:
+    op = operator.op
+    if op is Op.IN:
         values = [one for value in values for one in (value.split(",") if isinstance(value, str) else [value])]
-    conditions = [reader.value(name, partial(_condition, op=op, field=field), value) for value in values]
+    conditions = [reader.value(name, partial(_condition, operator=operator, field=field), value) for value in values]
     filters = [condition for condition in conditions if condition]
     if op is Op.EQ and len(filters) > 1 and any(filter.op is Op.IS for filter in filters):
         return [filter._replace(group=group) for filter in filters]
-    if op in SEVERAL or (op is Op.EQ and (len(filters) > 1 or field.kind is Kind.JSON)):
+    if op is Op.IN or (op is Op.EQ and (len(filters) > 1 or field.kind is Kind.JSON)):
         several = (filter.value if isinstance(filter.value, tuple) else (filter.value,) for filter in filters)
-        return [Filter(field.name, Op.IN, tuple(chain.from_iterable(several)), negated=op is Op.NIN)]
+        return [Filter(field.name, Op.IN, tuple(chain.from_iterable(several)), negated=operator.negated)]
     return filters
 
 
@@ -255,7 +246,7 @@ def _joined(reader: Reader, name: str, values: Sequence[Any], hop: Hop, path: st
         names = ", ".join(f"{before}.{field}" for field in fields)
         reader.fault(name, f"is not a parameter of this list; there are: {names}, and field[operator]")
         return []
-    if hop.many and operator in (Op.NE, Op.NIN):
+    if hop.many and operator in OPERATORS and OPERATORS[operator].excludes:
         reader.fault(name, f"is no operator where there can be several: write not=({before}.{path}=…)")
         return []
     inner = Reader({})
@@ -265,25 +256,14 @@ def _joined(reader: Reader, name: str, values: Sequence[Any], hop: Hop, path: st
     return [Filter(hop.field, Op.HAS, None, join=hop.join(tuple(filters)))] if filters else []
 
 
-def operators_of(field: Field) -> list[Op]:
-    """The operators of the filters of a field."""
-    operators = [*OPERATORS[field.kind], *([Op.IS] if field.nullable else [])]
-    is_free = field.kind is Kind.JSON
-    refused = {Op.LIKE} if "." in field.name and not is_free else set()
-    refused.update((*PARTS, *RANGES) if is_free and not field.sortable else ())  # in a JsonObject, as promised so far
-    refused.update(PARTS if field.expected else ())
-    refused.update(RANGES if not field.is_ordered else ())
-    return [op for op in operators if op not in refused]
-
-
-def _condition(value: Any, op: Op, field: Field) -> Filter:
+def _condition(value: Any, operator: Operator, field: Field) -> Filter:
     """The filter of a field by one value: a text, or a value of Python. Raises ValueError with what would be right."""
-    word = text_of(value)
+    word, op = text_of(value), operator.op
     if op is Op.IS:
         if word not in NULLS:
             raise ValueError(f"must be {' or '.join(NULLS)}")
         return Filter(field.name, op, NULLS[word])
-    is_null = word == "null" and field.nullable and op in EQUALITY
+    is_null = word == "null" and field.nullable and op in (Op.EQ, Op.NE)
     null = Filter(field.name, Op.IS, op is Op.EQ) if is_null else None
     if null and (field.expected or field.kind not in TEXTS):
         return null
@@ -293,10 +273,10 @@ def _condition(value: Any, op: Op, field: Field) -> Filter:
         if null:  # it is no text of this field
             return null
         raise
-    if field.choices and op in (*EQUALITY, *SEVERAL) and compared not in field.choices:
+    if field.choices and op in EQUALITY and compared not in field.choices:
         more = ", …" if len(field.choices) > MOST_CHOICES else ""
         raise ValueError(f"must be one of: {', '.join(map(str, field.choices[:MOST_CHOICES]))}{more}")
-    return Filter(field.name, op, compared)
+    return Filter(field.name, op, compared, negated=operator.negated)
 
 
 def _compared(value: Any, op: Op, field: Field) -> Any:

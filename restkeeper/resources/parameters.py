@@ -9,7 +9,8 @@ from typing import Any
 
 from restkeeper import exactjson
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
-from restkeeper.storage.interface import ANY, FREE_NAME, POSITION, Field, Filter, Kind, Op, SemiJoin, field_in, root_of
+from restkeeper.resources.operators import OPERATORS
+from restkeeper.storage.interface import ANY, FREE_NAME, POSITION, Field, Filter, Kind, SemiJoin, field_in, root_of
 
 AGGREGATES = {f"aggregate[{name}]": name for name in ("sum", "avg", "min", "max")}  # the parameter of each function
 GROUPED = ("count", *AGGREGATES, "timezone")  # parameters of groups of items, instead of these
@@ -155,7 +156,7 @@ def _is_short(path: str) -> bool:
 def is_option(parameter: str) -> bool:
     """Whether a parameter is about what is embedded, such as `limit[orders]`, and no filter."""
     parts = _OPTION.fullmatch(parameter)
-    return bool(parts) and parts[1] not in [*Op]  # type: ignore[index]
+    return parts is not None and parts[1] not in OPERATORS
 
 
 class Reader:

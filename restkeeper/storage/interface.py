@@ -177,10 +177,7 @@ def field_in(fields: Mapping[str, Field], name: str) -> Field | None:
 
 
 class Op(StrEnum):
-    """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only, and IS.
-
-    NIN is for callers: a filter has IN, and is negated. HAS is not for callers: see `SemiJoin`.
-    """
+    """Comparisons. LIKE means "contains" and ignores case. Null satisfies NE only, and IS. HAS is of a `SemiJoin`."""
 
     EQ = "eq"
     NE = "ne"
@@ -189,12 +186,14 @@ class Op(StrEnum):
     LT = "lt"
     LTE = "lte"
     IN = "in"
-    NIN = "nin"
     LIKE = "like"
     STARTS = "starts"
     ENDS = "ends"
     IS = "is"
     HAS = "has"
+
+
+EQUALITY = (Op.EQ, Op.NE, Op.IN)  # compare whole values
 
 
 class Filter(NamedTuple):

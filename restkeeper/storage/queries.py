@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from restkeeper.storage.interface import (
+    EQUALITY,
     POSITION,
     Collection,
     Field,
@@ -246,7 +247,7 @@ def conditions(
 
 def _has_null(filter: Filter) -> bool:
     """Whether null is one of the values of a filter."""
-    return filter.op in (Op.EQ, Op.NE, Op.IN) and isinstance(filter.value, tuple) and None in filter.value
+    return filter.op in EQUALITY and isinstance(filter.value, tuple) and None in filter.value
 
 
 def parameters(collection: Collection, query: Query, kind: type[Column], prefix: str = "") -> dict[str, Any]:

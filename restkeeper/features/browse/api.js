@@ -9,6 +9,7 @@ let [whole, description, scopes] = []; // the document of the service, it with w
 
 export const collections = new Map();
 export const title = () => description?.info.title ?? "Browse";
+export const meanings = () => description["x-operators"]; // the words of the operators of filters
 export const scheme = () => ["ApiKey", "Bearer"].find((name) => own(description?.components.securitySchemes, name));
 export const key = () => sessionStorage.getItem(KEY);
 export const signIn = (value) => [sessionStorage.setItem(KEY, value), (scopes = undefined)];

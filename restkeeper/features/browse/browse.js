@@ -1,8 +1,7 @@
 // The views. The address after # names one: #/, #/list/products?sort=-price, #/item/products/ID, #/edit/…, #/new/….
-import { collections, differing, follow, holds, isLong, isObject, key, kindOf, links, load, may, own, patch, resolved, same, scheme, send, signIn,
+import { collections, differing, follow, holds, isLong, isObject, key, kindOf, links, load, may, meanings, own, patch, resolved, same, scheme, send, signIn,
   text, title } from "./api.js";
 import { group, h, raw, words } from "./form.js";
-const OPERATORS = { eq: "is", ne: "is not", gt: ">", gte: "≥", lt: "<", lte: "≤", in: "is one of", nin: "is none of", like: "contains", starts: "begins with", ends: "ends with", is: "has" };
 const NO_FILTERS = ["limit", "offset", "cursor", "sort", "q", "fields", "embed", "count", "export"];
 const [MOST_COLUMNS, MOST_PAGES] = [7, 10]; // of a table; of events that are read at once
 let [view, notice] = [{}, ""]; // what is shown, and what the next view says
@@ -92,7 +91,7 @@ async function list(collection, id, query) {
     return collection.sortable.includes(name) ? [button(words(name), press, { id: `sort-${name}`, class: "sort" }), order] : [words(name)];
   };
   const chip = ([name, value], place, all, [field, operator = "eq"] = name.split(/[[\]]/)) =>
-    h("li", {}, button(`${words(field)} ${OPERATORS[operator] ?? operator} ${value} ×`, () => go((next) => next.delete(name, value)), { title: "Remove this filter" }));
+    h("li", {}, button(`${words(field)} ${own(meanings(), operator) ?? operator} ${value} ×`, () => go((next) => next.delete(name, value)), { title: "Remove this filter" }));
   const page = ([rel, target]) => link({ prev: "previous" }[rel] ?? rel,
     to("list", collection, undefined, new URL(target, location).searchParams), { id: `page-${rel}`, class: "button" });
   const search = h("input", { id: "q", type: "search", "aria-label": "Search", placeholder: "Search", value: query.get("q") ?? "" });
@@ -112,7 +111,7 @@ function filterForm(filters, act) {
   const value = h("input", { id: "value", "aria-label": "Value", placeholder: "Value", autocomplete: "off", list: "values" });
   const offer = ({ target } = { target: field }) => {
     const operators = filters.get(field.value);
-    if (target === field) operator.replaceChildren(...options(Object.keys(operators), OPERATORS));
+    if (target === field) operator.replaceChildren(...options(Object.keys(operators), meanings()));
     const schema = resolved(operators[operator.value]);
     values.replaceChildren(...options(schema.enum ?? (schema.type === "boolean" ? [true, false] : [])));
   };

@@ -8,8 +8,9 @@ from marshmallow import INCLUDE
 from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.declaration import Ownership
-from restkeeper.resources.filters import GROUPS, MAX_VALUES, SEVERAL, operators_of
+from restkeeper.resources.filters import GROUPS, MAX_VALUES
 from restkeeper.resources.items import ServedCollection
+from restkeeper.resources.operators import Operator, operators_of
 from restkeeper.resources.parameters import AGGREGATES, MOST_NAMES, RESERVED
 from restkeeper.resources.queries import MOST_AGGREGATED, MOST_CHOSEN, MOST_COUNTED, MOST_EMBEDDED, SUMS
 from restkeeper.resources.relations import next_of
@@ -19,7 +20,7 @@ from restkeeper.resources.views import View
 from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, default_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
-from restkeeper.storage.interface import ANY, DATE_PARTS, Op
+from restkeeper.storage.interface import ANY, DATE_PARTS, EQUALITY, Op
 from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
 
 _WORDS = {"sum": "the sum", "avg": "the average", "min": "the least value", "max": "the greatest value"}
@@ -245,17 +246,17 @@ def _filters(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema | str]:
     queryable = items.whole.queryable
     folded = {items.whole.name_of(index.field) for index in items.resource.indexes if index.fold}
     named = [field for field in queryable.fields.values() if "*" not in field.name]
-    pairs = [(op, field) for field in named for op in operators_of(field)]
-    for op, field in sorted(pairs, key=lambda pair: pair[0] is not Op.EQ):
+    pairs = [(operator, field) for field in named for operator in operators_of(field).values()]
+    for (word, op, *_), field in sorted(pairs, key=lambda pair: pair[0].op is not Op.EQ):
         one: JsonSchema = spec.common["filters"]["is" if op is Op.IS else field.kind.value]
-        if field.choices and op in (Op.EQ, Op.NE, *SEVERAL):
+        if field.choices and op in EQUALITY:
             one = one | {"enum": list(field.choices), "x-extensible": True}
-        schema = several(one, maxItems=MAX_VALUES) if op in SEVERAL else one
+        schema = several(one, maxItems=MAX_VALUES) if op is Op.IN else one
         if op is Op.EQ and field.name in folded:
             schema = schema | {"x-fold": True}  # so have its other filters, and the order by it
         is_plain = op is Op.EQ and field.name not in queryable.reserved  # which is another parameter
-        described = parameter(field.name if is_plain else f"{field.name}[{op}]", schema)
-        name = f"{field.kind.value}.{field.name}.{op}"
+        described = parameter(field.name if is_plain else f"{field.name}[{word}]", schema)
+        name = f"{field.kind.value}.{field.name}.{word}"
         if field.name in READ_ONLY:  # of all collections
             spec.components.parameters_lazy.setdefault(name, described)
         yield name if field.name in READ_ONLY else described
@@ -268,20 +269,21 @@ def _filters(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema | str]:
             reserved = (*RESERVED, "callback", *(field.name for field in named), *queryable.refused)
             none_of = "|".join(map(re.escape, dict.fromkeys(reserved)))
             path = rf"^(?!({none_of})(\[|$))[A-Za-z][A-Za-z0-9_-]{{0,19}}({inner}){{0,{most}}}"
-        others = "|".join(op for op in operators_of(wild) if op not in (Op.EQ, Op.IS))
-        parts = {rf"{path}(\[({others})\])?$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
-        yield parameter(root, CLOSED | {"patternProperties": parts}, about)
+        operators = operators_of(wild)
+        others = [operator for operator in operators.values() if operator.op is not Op.IS]
+        parts = {rf"{path}{_in_brackets(others)}$": kinds["text"], rf"{path}\[is\]$": kinds["is"]}
+        yield parameter(root, CLOSED | {"patternProperties": parts}, filled(about, operators=", ".join(operators)))
 
 
 def _joined(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
     """A parameter for each collection that filters lead to, by the name before the dot."""
     for name, hop in items.with_hops(items.whole.queryable, EVERYBODY).hops().items():
-        alike = dict[tuple[str, tuple[Op, ...]], list[str]]()
+        alike = dict[tuple[str, tuple[Operator, ...]], list[str]]()
         for field in (field for field in hop.queryable.fields.values() if "*" not in field.name):
-            kinds = dict[str, list[Op]]()
-            for op in operators_of(field):
-                if not (hop.many and op in (Op.NE, Op.NIN)):
-                    kinds.setdefault("is" if op is Op.IS else field.kind.value, []).append(op)
+            kinds = dict[str, list[Operator]]()
+            for operator in operators_of(field).values():
+                if not (hop.many and operator.excludes):
+                    kinds.setdefault("is" if operator.op is Op.IS else field.kind.value, []).append(operator)
             for kind, operators in kinds.items():
                 alike.setdefault((kind, tuple(operators)), []).append(re.escape(field.name))
         parts = {
@@ -307,10 +309,10 @@ def _options(spec: Spec, items: ServedCollection) -> Iterator[JsonSchema]:
             yield parameter(f"where[{name}]", {"type": "string"}, about)
 
 
-def _in_brackets(operators: tuple[Op, ...]) -> str:
+def _in_brackets(operators: Sequence[Operator]) -> str:
     """A regular expression of operators; plain equality has none."""
-    others = "|".join(op for op in operators if op is not Op.EQ)
-    return rf"(\[({others})\])" + ("?" if Op.EQ in operators else "")
+    others = [operator.name for operator in operators if operator.op is not Op.EQ]
+    return rf"(\[({'|'.join(others)})\])" + ("?" if len(others) < len(operators) else "")
 
 
 def parameter(name: str, schema: JsonSchema, about: str = "", *, location: str = "query") -> JsonSchema:

@@ -13,6 +13,7 @@ from marshmallow import Schema, fields
 
 from restkeeper import __version__
 from restkeeper.config import Config
+from restkeeper.resources.operators import OPERATORS
 from restkeeper.resources.queries import MAX_OFFSET
 from restkeeper.schemas.fields import READABLE_BY, WRITABLE_BY, Owner, Refers, Time
 from restkeeper.schemas.prepared import most_characters, prepared
@@ -63,7 +64,9 @@ class Spec(APISpec):
     def __init__(
         self, config: Config, contributions: Sequence[Contribution], version: str, title: str, servers: list[str]
     ) -> None:
-        self.common = texts_in(_COMMON, **vars(config), max_offset=MAX_OFFSET)
+        words = {operator.name: operator.words for operator in OPERATORS.values()}
+        meanings = "; ".join(f"`{name}`: {meaning}" for name, meaning in words.items() if name != "eq")
+        self.common = texts_in(_COMMON, **vars(config), max_offset=MAX_OFFSET, meanings=meanings)
         self.config = config
         self.longest = max(config.max_body, 2**20)  # characters of a body; no page of the service is longer
         self._contributions = contributions
@@ -83,6 +86,7 @@ class Spec(APISpec):
             "servers": [{"url": url, **described} for url in servers],
             "security": self.ways() if config.auth == "required" else [{}, *self.ways()],
             DIALECTS: [],
+            "x-operators": words,
         }
         super().__init__(title, __version__, "3.1.0", [plugin], **options)
         self._converter = cast(Any, plugin.converter)  # set by APISpec

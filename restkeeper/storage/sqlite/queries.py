@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from restkeeper.storage.interface import ANY, Collection, Field, Filter, Kind, Op, Query
+from restkeeper.storage.interface import ANY, EQUALITY, Collection, Field, Filter, Kind, Op, Query
 from restkeeper.storage.plans import ANY_PLAN, Plan
 from restkeeper.storage.queries import Column, conditions, order_of, outline, parameters
 from restkeeper.storage.sql import SORTED, literal, path_of, record_columns
@@ -42,8 +42,6 @@ FROM (
 LAST = "char(1114111)"  # the last character
 
 _COMPARISON = {Op.EQ: "=", Op.GT: ">", Op.GTE: ">=", Op.LT: "<", Op.LTE: "<="}
-
-_EQUALITY = (Op.EQ, Op.NE, Op.IN)
 
 # A value of kind JSON as it is sorted. No number is infinite: a position is JSON.
 _SORTED = f"""\
@@ -145,7 +143,7 @@ class SqliteColumn(Column):
         value, type, tables = self.values("body")
         if filter.op is Op.IS:
             return f"{'NOT ' if filter.value else ''}EXISTS (SELECT 1 FROM {tables} WHERE {type} <> 'null')"  # noqa: S608
-        is_indexed = self.is_indexed and (filter.op in _EQUALITY or self.field.kind is not Kind.JSON)
+        is_indexed = self.is_indexed and (filter.op in EQUALITY or self.field.kind is not Kind.JSON)
         value = "value" if is_indexed else value
         parameter = (
             f"CAST({parameter} AS NUMERIC)" if self.field.kind is Kind.NUMBER and filter.op in _IF_BELOW else parameter
@@ -243,7 +241,7 @@ class SqliteColumn(Column):
         """A filter's value as a parameter. Decimals are texts, which SQLite converts like the numbers in bodies."""
         value = filter.value
         values = value if isinstance(value, tuple) else (value,)
-        if field.is_many and filter.op in _EQUALITY:
+        if field.is_many and filter.op in EQUALITY:
             present = [element for element in values if element is not None]
             value = tuple(str(element).lower() if isinstance(element, bool) else element for element in present)
         elif field.kind is Kind.JSON and filter.op in _IF_BELOW:  # a text, and the number that is written so

@@ -339,12 +339,11 @@ def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> 
     if items := current_items.get():
         return iter(items.groups(collection, parameters or {}) if is_grouped else items.find(collection, parameters))
     related = service.related[collection]
-    queryable = related.with_hops(stored.queryable, EVERYBODY)
     if is_grouped:
-        query = query_of(stored, parameters, most, queryable=queryable, is_grouped=True).query
+        query = query_of(related, parameters, most, is_grouped=True).query
         groups = service.store.groups(collection, query, MOST_GROUPS + 1)
         return iter(shown_groups(stored, query.groups, query.groups, groups))
-    requested = query_of(stored, parameters, most, related.relations, queryable)
+    requested = query_of(related, parameters, most, related.relations)
     limit = requested.query.limit if "limit" in (parameters or {}) else None
     return _pages(service, related, requested, limit, min(most, related.page_limit) if requested.embed else most)
 

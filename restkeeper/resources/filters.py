@@ -71,7 +71,7 @@ def group_of(
 
     It is of the `kind` that a parameter is called, unless that says another one.
     """
-    inner = Reader({})
+    inner = Reader({}, reader.config)
 
     def read(name: str, content: Any, *, negated: bool) -> list[Filter]:
         terms = content.terms if isinstance(content, _Together) else [(name, content)]
@@ -249,7 +249,7 @@ def _joined(reader: Reader, name: str, values: Sequence[Any], hop: Hop, path: st
     if hop.many and operator in OPERATORS and OPERATORS[operator].excludes:
         reader.fault(name, f"is no operator where there can be several: write not=({before}.{path}=…)")
         return []
-    inner = Reader({})
+    inner = Reader({}, reader.config)
     filters = _parameter(inner, name.removeprefix(f"{before}."), values, hop.queryable, group=1)
     for fault in inner.faults:
         reader.fault(name, fault["detail"])

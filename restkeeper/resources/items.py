@@ -123,7 +123,7 @@ class CollectionReader:
     def parse(self, args: Arguments) -> ListRequest:
         """The list that the parameters request. Raises InvalidQuery."""
         of, related = self.served, self.served.relations_for(self.caller) if "embed" in args else ()
-        return parse(args, self._queryable, of.page_limit, of.page_limit_max, related, of.order)
+        return parse(args, self._queryable, of.config, of.page_limit, of.page_limit_max, related, of.order)
 
     @cached_property
     def _queryable(self) -> Queryable:
@@ -133,7 +133,7 @@ class CollectionReader:
     def parse_item(self, args: Arguments) -> tuple[tuple[str, ...] | None, Mapping[str, Embedding]]:
         """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
         related = self.served.relations_for(self.caller) if "embed" in args else ()
-        return parse_item(args, self._queryable, related)
+        return parse_item(args, self._queryable, self.served.config, related)
 
     def query(self, requested: ListRequest, also: Iterable[Filter] = ()) -> Query:
         """The query of the store for a list, of the items that `also` these filters select."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from restkeeper import exactjson
+from restkeeper.config import Config
 from restkeeper.errors import MOST_FAULTS, InvalidQuery, shortened
 from restkeeper.resources.operators import OPERATORS
 from restkeeper.storage.interface import ANY, FREE_NAME, POSITION, Field, Filter, Kind, SemiJoin, field_in, root_of
@@ -26,6 +27,7 @@ FILTER = re.compile(rf"({FREE_NAME}(?:\.{FREE_NAME})*)(?:\[(\w+)\])?")
 _OPTION = re.compile(r"(?:fields|sort|limit|where)\[([^\[\]]+)\]")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,3})?", re.ASCII)
 
+_DEFAULTS = Config()  # of parameters that have no bound
 Arguments = Mapping[str, Sequence[Any]]  # the values of each parameter in their order: texts, or of Python
 
 
@@ -160,10 +162,13 @@ def is_option(parameter: str) -> bool:
 
 
 class Reader:
-    """Reads parameters one by one and collects their faults; `finish` raises InvalidQuery with all of them."""
+    """Reads parameters one by one and collects their faults; `finish` raises InvalidQuery with all of them.
 
-    def __init__(self, args: Arguments) -> None:
-        self.args = args
+    The bounds of a query are those of the `config`.
+    """
+
+    def __init__(self, args: Arguments, config: Config = _DEFAULTS) -> None:
+        self.args, self.config = args, config
         self.faults: list[dict[str, str]] = []
         self._unknown = 0
 

@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 from zoneinfo import available_timezones
 
+from restkeeper.config import Config
 from restkeeper.errors import shortened
 from restkeeper.parsing import whole
 from restkeeper.resources.filters import filters_of, group_of, no_words, words_of
@@ -65,6 +66,7 @@ class ListRequest(NamedTuple):
 def parse(
     args: Arguments,
     queryable: Queryable,
+    config: Config,
     limit: int,
     limit_max: int,
     related: Collection[str] = (),
@@ -77,7 +79,7 @@ def parse(
     """
     if not args:
         return ListRequest(Query(limit=limit), limit, order=order)
-    reader = Reader(args)
+    reader = Reader(args, config)
     filters = filters_of(reader, queryable)
     ids = (filter.value for filter in filters if filter.field == "id" and not (filter.group or filter.negated))
     limit = next((len(value) for value in ids if isinstance(value, tuple)), limit)
@@ -107,10 +109,10 @@ def parse(
 
 
 def parse_item(
-    args: Arguments, queryable: Queryable, related: Collection[str]
+    args: Arguments, queryable: Queryable, config: Config, related: Collection[str]
 ) -> tuple[tuple[str, ...] | None, Mapping[str, Embedding]]:
     """The fields to show of one item, None for all, and what to embed. Raises InvalidQuery."""
-    reader = Reader(args)
+    reader = Reader(args, config)
     fields, embed = _shown(reader, queryable, related)
     if not queryable.is_open:
         reader.only(("fields", "embed", *filter(is_option, args)), "an item")

@@ -15,7 +15,7 @@ from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.groups import MOST_GROUPS, shown_groups
 from restkeeper.resources.items import ServedCollection
-from restkeeper.resources.parameters import GROUPED, Queryable
+from restkeeper.resources.parameters import GROUPED
 from restkeeper.resources.queries import ListRequest, parse
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Transaction
@@ -71,8 +71,7 @@ class Searches:
     def _query(self, stored: StoredView, parameters: Mapping[str, Any] | None, *, is_grouped: bool = False) -> Query:
         """Raises ValueError for wrong parameters: they are the function's, and no fault of the caller."""
         try:
-            queryable = self._related()[stored.name].with_hops(stored.queryable, EVERYBODY)
-            return query_of(stored, parameters, MOST_FOUND, queryable=queryable, is_grouped=is_grouped).query
+            return query_of(self._related()[stored.name], parameters, MOST_FOUND, is_grouped=is_grouped).query
         except InvalidQuery as error:
             called = "items.groups" if is_grouped else "items.find and items.count"
             raise ValueError(f"{stored.name}: {called}: {error.detail}") from None
@@ -115,11 +114,10 @@ class Searches:
 
 
 def query_of(
-    stored: StoredView,
+    items: ServedCollection,
     parameters: Mapping[str, Any] | None,
     limit: int,
     related: Names[str] | None = None,
-    queryable: Queryable | None = None,
     *,
     is_grouped: bool = False,
 ) -> ListRequest:
@@ -129,6 +127,7 @@ def query_of(
     and for parameters that only responses have: without `related`, the items that a view can embed, also for `fields`
     and `embed`.
     """
+    stored = items.stored
     of_responses = {"cursor", "export", *(() if is_grouped else GROUPED), *(_OF_VIEWS if related is None else ())}
     if wrong := of_responses.intersection(parameters or {}, stored.queryable.reserved):
         raise ValueError(f"{stored.name}: {min(wrong)}: is for responses; here it would do nothing")
@@ -141,7 +140,8 @@ def query_of(
                 raise ValueError(f"{stored.name}: {name}: is an empty list, which no item has a value of")
             name = name.removesuffix("[in]")  # repeated, as a value can have a comma
         lists.setdefault(name, []).extend(value if isinstance(value, list | tuple) else [value])
-    requested = parse(lists, queryable or stored.queryable, limit, limit, related or ())
+    queryable = items.with_hops(stored.queryable, EVERYBODY)
+    requested = parse(lists, queryable, items.config, limit, limit, related or ())
     if is_grouped:
         groups = requested.query.groups or Groups()
         return requested._replace(query=requested.query._replace(groups=groups))

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
-from restkeeper.resources.queries import parse
+from restkeeper.resources.filters import filters_of
+from restkeeper.resources.parameters import Reader
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import View
 from restkeeper.storage.base import Transaction
@@ -40,11 +40,9 @@ def query_of_unique(view: View, names: Names, sent: JsonObject) -> Query | None:
     values: dict[str, list[Any]] = {name: [sent.get(name)] for name in names}
     if not all(isinstance(value, str | int | float | Decimal) for (value,) in values.values()):
         return None
-    try:
-        query = parse(values, view.queryable, 1, 1).query
-    except InvalidQuery:
-        return None
-    return view.query(query)
+    reader = Reader(values)
+    filters = filters_of(reader, view.queryable)
+    return None if reader.faults else view.query(Query(filters, limit=1))
 
 
 def find_unique(transaction: Transaction, collection: str, query: Query | None) -> Record | None:

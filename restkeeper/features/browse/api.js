@@ -74,7 +74,8 @@ class Collection {
   constructor(name, path, many, one) {
     const [create, update, returned] = [many?.post, one.put ?? one.patch, schemaOf(one.get.responses[200])];
     const parameters = (many ?? one).get.parameters.map(resolved);
-    const values = (wanted) => resolved(parameters.find((each) => each.name === wanted)?.schema.items).enum ?? [];
+    const schema = (wanted) => parameters.find((each) => each.name === wanted)?.schema;
+    const values = (wanted) => resolved(schema(wanted)?.items).enum ?? [];
     Object.assign(this, { name, path, read: (many ?? one).get, create, update, remove: one.delete, isSingle: !many, method: one.put ? "PUT" : "PATCH" });
     const [all, isRead] = [Object.entries(returned.properties ?? {}), ([, part]) => holds(resolved(part)["x-readable-by"])];
     // Those that the caller may read, and the others, which are not there for it.
@@ -83,13 +84,12 @@ class Collection {
     [this.newSchema, this.changedSchema] = [create, update].map((each) => schemaOf(each?.requestBody));
     const isKnown = (field) => !own(this.unread, field.replace("-", "").split(".")[0]);
     [this.sortable, this.canSearch] = [values("sort").filter(isKnown), parameters.some((each) => each.name === "q")];
-    this.limit = Math.min(20, parameters.find((each) => each.name === "limit")?.schema.maximum ?? 20);
-    this.embeds = values("embed").filter((field) => own(this.fields, field.split(".")[0])).slice(0, 10);
+    this.limit = Math.min(20, schema("limit")?.maximum ?? 20);
+    this.embeds = values("embed").filter((field) => own(this.fields, field.split(".")[0])).slice(0, schema("embed")?.maxItems);
     this.filters = new Map(); // by field, by operator: the schema of the value
-    for (const { name, schema } of parameters) {
+    for (const { name, schema: value } of parameters) {
       const [, field, operator] = /^(?!(?:aggregate|fields|limit|sort|where)\[)([^[]+)\[(\w+)\]$/.exec(name) ?? [];
-      const plain = parameters.find((each) => each.name === field)?.schema;
-      if (field && isKnown(field)) this.filters.set(field, { eq: plain, ...this.filters.get(field), [operator]: schema });
+      if (field && isKnown(field)) this.filters.set(field, { eq: schema(field), ...this.filters.get(field), [operator]: value });
     }
     const isLabel = ([field, each]) => kindOf(each) === "string" && field !== this.id && !each.format && !each.enum && !each["x-references"];
     this.label = LABELS.find((field) => own(this.fields, field))

@@ -189,8 +189,7 @@ class CollectionReader:
 
     def first_page_tag(self, transaction: Transaction, filters: tuple[Filter, ...] = ()) -> str:
         """The ETag of the list of these items, as a request without parameters gets it."""
-        of = self.served
-        requested = ListRequest(Query(limit=of.page_limit), of.page_limit, order=of.order)
+        requested = self.parse({})
         return self.list_page(requested, self.query(requested, filters), "", transaction).tag
 
     def list_page(

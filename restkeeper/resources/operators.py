@@ -31,23 +31,21 @@ class Operator(NamedTuple):
         return self.negated or self.op is Op.NE
 
 
-OPERATORS = {
-    operator.name: operator
-    for operator in (
-        Operator("eq", Op.EQ, "is", (*Kind,)),
-        Operator("ne", Op.NE, "is not", (*_ORDERED, Kind.BOOLEAN)),
-        Operator("gt", Op.GT, ">", _ORDERED),
-        Operator("gte", Op.GTE, "≥", _ORDERED),
-        Operator("lt", Op.LT, "<", _ORDERED),
-        Operator("lte", Op.LTE, "≤", _ORDERED),
-        Operator("in", Op.IN, "is one of", _LISTED),
-        Operator("nin", Op.IN, "is none of", _LISTED, negated=True),
-        Operator("like", Op.LIKE, "contains", _TEXTS),
-        Operator("starts", Op.STARTS, "begins with", _TEXTS),
-        Operator("ends", Op.ENDS, "ends with", _TEXTS),
-        Operator("is", Op.IS, "has", (*Kind,)),  # if the field is nullable
-    )
-}
+_ALL = (
+    Operator("eq", Op.EQ, "is", (*Kind,)),
+    Operator("ne", Op.NE, "is not", (*_ORDERED, Kind.BOOLEAN)),
+    Operator("gt", Op.GT, ">", _ORDERED),
+    Operator("gte", Op.GTE, "≥", _ORDERED),
+    Operator("lt", Op.LT, "<", _ORDERED),
+    Operator("lte", Op.LTE, "≤", _ORDERED),
+    Operator("in", Op.IN, "is one of", _LISTED),
+    Operator("nin", Op.IN, "is none of", _LISTED, negated=True),
+    Operator("like", Op.LIKE, "contains", _TEXTS),
+    Operator("starts", Op.STARTS, "begins with", _TEXTS),
+    Operator("ends", Op.ENDS, "ends with", _TEXTS),
+    Operator("is", Op.IS, "has", (*Kind,)),  # if the field is nullable
+)
+OPERATORS = {operator.name: operator for operator in _ALL}
 
 
 def operators_of(field: Field) -> dict[str, Operator]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from restkeeper.feature import Feature as Feature
     from restkeeper.feature import Seams as Seams
     from restkeeper.features import FEATURES as FEATURES
+    from restkeeper.reading import find_items as find_items
+    from restkeeper.reading import read_item as read_item
+    from restkeeper.reading import shown as shown
     from restkeeper.resources import find_resources as find_resources
     from restkeeper.resources.call import Caller as Caller
     from restkeeper.resources.changes import Change as Change
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     from restkeeper.resources.evolution import Convert as Convert
     from restkeeper.resources.evolution import Remove as Remove
     from restkeeper.resources.evolution import Rename as Rename
-    from restkeeper.resources.evolution import Step as Step
     from restkeeper.resources.functions import Items as Items
     from restkeeper.resources.resource import Resource as Resource
+    from restkeeper.resources.step import Step as Step
     from restkeeper.resources.visible import Visible as Visible
     from restkeeper.schemas.fields import Email as Email
     from restkeeper.schemas.fields import IntegerReference as IntegerReference
@@ -49,9 +52,6 @@ if TYPE_CHECKING:
     from restkeeper.schemas.fields import Whole as Whole
     from restkeeper.schemas.item import ItemSchema as ItemSchema
     from restkeeper.server.serve import serve as serve
-    from restkeeper.service import find_items as find_items
-    from restkeeper.service import read_item as read_item
-    from restkeeper.service import shown as shown
     from restkeeper.storage.interface import Index as Index
     from restkeeper.testing import LiveServer as LiveServer
     from restkeeper.testing import Space as Space
@@ -75,13 +75,15 @@ _HOMES = {
     "errors": ["BadRequest", "Conflict", "Forbidden", "NotFound", "ValidationFailed"],
     "feature": ["Feature", "Seams"],
     "features": ["FEATURES"],
+    "reading": ["find_items", "read_item", "shown"],
     "resources": ["find_resources"],
     "resources.declaration": ["Ownership"],
     "resources.resource": ["Resource"],
     "resources.call": ["Caller"],
     "resources.changes": ["Change", "Once", "Unit"],
     "resources.functions": ["Items"],
-    "resources.evolution": ["Add", "Convert", "Remove", "Rename", "Step"],
+    "resources.evolution": ["Add", "Convert", "Remove", "Rename"],
+    "resources.step": ["Step"],
     "resources.visible": ["Visible"],
     "schemas.fields": [
         *("Email", "IntegerReference", "JsonObject", "Lifecycle", "ListOf", "Money", "Owner", "Pattern", "Reference"),
@@ -89,7 +91,6 @@ _HOMES = {
     ],
     "schemas.item": ["ItemSchema"],
     "server.serve": ["serve"],
-    "service": ["find_items", "read_item", "shown"],
     "storage.interface": ["Index"],
     "testing": ["LiveServer", "Space"],
     "versions": ["Deprecation", "Version", "Versions"],

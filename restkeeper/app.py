@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any, cast
 
 from flask import Blueprint
@@ -18,7 +19,6 @@ from restkeeper.features import FEATURES
 from restkeeper.resources.checks import RESERVED, followed
 from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.functions import run_after, run_before
-from restkeeper.resources.migration import convert
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.seams import mount_routes, seams_of, take_part
@@ -152,6 +152,7 @@ def _convert(service: Service) -> None:
         if is_shared and conversion.items and conversion.name in service.stored:
             raise RevisionDiffers(conversion.name, conversion.revision, conversion.former)
     if conversions:
+        convert = import_module("restkeeper.resources.migration").convert
         convert(service.store, conversions, rfc3339(service.clock.time()))
     for conversion in conversions:
         print(f"restkeeper: the items of {conversion.name} have revision {conversion.revision} now", file=sys.stderr)

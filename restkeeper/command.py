@@ -14,7 +14,6 @@ from flask import current_app
 from restkeeper.errors import Problem
 from restkeeper.resources.call import CHANGE_SECONDS, of_program
 from restkeeper.resources.changes import Unit
-from restkeeper.resources.migration import ConversionRefused
 from restkeeper.service import Service, service_of
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import StoreError, StoreUnavailable
@@ -74,7 +73,7 @@ def service_of_app(*, creates: bool = False, ends: bool = True, indexed: bool = 
 
 def message_of(problem: Problem | StoreError) -> str:
     """All details of a problem, in one line; of a refused conversion in one for each item."""
-    if isinstance(problem, StoreUnavailable | ConversionRefused):
+    if isinstance(problem, StoreUnavailable):
         return str(problem)  # with the reason, which is for the operator
     problem = problem_of(problem) if isinstance(problem, StoreError) else problem
     faults = [f"{fault['pointer']}: {fault['detail']}" for fault in problem.members.get("errors", ())]

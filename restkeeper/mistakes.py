@@ -14,29 +14,11 @@ from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, ModuleType
 
-_ENGINE = os.path.join(Path(__file__).parent, "")
+from restkeeper.positions import ENGINE, DeclarationError
+
 _LIBRARIES = (*(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib")), "<")
 _MAIN = ("app.py", "routes.py")  # which create the application, or add to that of a file
 _CALLED = ("create_app", "declare")  # functions in them
-
-
-Position = tuple[str, int]  # a file and the number of a line
-
-
-class DeclarationError(ValueError):
-    """A declaration that does not fit to others, which is known after it was made: it was at this position."""
-
-    def __init__(self, text: str, position: Position) -> None:
-        super().__init__(text)
-        self.position = position
-
-
-def calling_line() -> Position:
-    """The line of the service that calls the engine."""
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith((_ENGINE, "<")):  # dataclasses make code without a file
-        frame = frame.f_back
-    return os.path.abspath(frame.f_code.co_filename), frame.f_lineno
 
 
 def load_module(file: Path) -> ModuleType:
@@ -53,11 +35,11 @@ def mistake_in(error: BaseException) -> str:
     positions: list[tuple[str, int, CodeType | None]] = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
-        if name.startswith(_ENGINE) or not name.startswith(_LIBRARIES):
+        if name.startswith(ENGINE) or not name.startswith(_LIBRARIES):
             positions.append((os.path.abspath(name), number, frame.f_code))
     if isinstance(error, SyntaxError) and error.filename:
         positions.append((os.path.abspath(error.filename), error.lineno or 0, None))
-    own = [position for position in positions if not position[0].startswith(_ENGINE)]
+    own = [position for position in positions if not position[0].startswith(ENGINE)]
     folder = next((os.path.dirname(file) for file, _, _ in own if os.path.basename(file) in _MAIN), None)
     if folder is None or not own[-1][0].startswith(os.path.join(folder, "")):
         return ""
@@ -81,7 +63,7 @@ def own_traceback(error: BaseException) -> str:
     shown = whole = traceback.TracebackException.from_exception(error)
     has_own = bool(getattr(error, "__notes__", ()))  # which name a function of the service
     while whole:
-        own = [each for each in whole.stack if not os.path.abspath(each.filename).startswith((_ENGINE, *_LIBRARIES))]
+        own = [each for each in whole.stack if not os.path.abspath(each.filename).startswith((ENGINE, *_LIBRARIES))]
         whole.stack[:], has_own = own, has_own or bool(own)
         whole = whole.__cause__ or (None if whole.__suppress_context__ else whole.__context__)  # type: ignore[assignment]
     if not has_own:
@@ -94,7 +76,7 @@ def position_of(error: BaseException) -> str:
     files = [
         (os.path.abspath(frame.f_code.co_filename), line) for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    lines = [(file, line) for file, line in files if not file.startswith((_ENGINE, *_LIBRARIES))]
+    lines = [(file, line) for file, line in files if not file.startswith((ENGINE, *_LIBRARIES))]
     return "".join(f"{os.path.relpath(file)}:{line}" for file, line in lines[-1:])
 
 

@@ -6,27 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from flask import Blueprint, Flask, current_app
+from flask import Blueprint, Flask
 from marshmallow import Schema
 
-from restkeeper import exactjson
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
-from restkeeper.resources.call import EVERYBODY, PROGRAM, of_program
+from restkeeper.resources.call import PROGRAM, of_program
 from restkeeper.resources.changes import Domain, Unit
 from restkeeper.resources.checks import RESERVED, require_possible
-from restkeeper.resources.functions import Items, current_items
-from restkeeper.resources.groups import MOST_GROUPS, shown_groups
+from restkeeper.resources.functions import Items
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.items import ServedCollection
-from restkeeper.resources.migration import Conversion
-from restkeeper.resources.parameters import GROUPED
-from restkeeper.resources.queries import ListRequest
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.searches import query_of
-from restkeeper.resources.views import StoredView, Views, stored_in
+from restkeeper.resources.views import StoredView, Views
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
 from restkeeper.storage.errors import GONE, StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
@@ -34,11 +29,14 @@ from restkeeper.storage.interface import Collection
 from restkeeper.storage.records import StoredState
 from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
-from restkeeper.web.application import Application, address_of
-from restkeeper.web.auth import Guard, caller
+from restkeeper.web.application import Application
+from restkeeper.web.auth import Guard
 from restkeeper.web.calls import Lookup
 from restkeeper.web.edge import own_site_check
 from restkeeper.web.operations import Contribution, operation_of
+
+if TYPE_CHECKING:
+    from restkeeper.resources.migration import Conversion
 
 T = TypeVar("T")
 
@@ -129,12 +127,12 @@ class Service:
         """The result of `work`, for a program in one transaction. Takes the options and raises as `Store.write`."""
         return self.store.write(lambda transaction: work(Unit(self.domain, transaction, of_program())), **options)
 
-    def conversions(self, *, accepts: bool = False) -> list[Conversion]:
+    def conversions(self, *, accepts: bool = False) -> "list[Conversion]":
         """The collections with items of an earlier revision, which need a `Conversion`.
 
         Sets in all views when their items were last converted.
         """
-        states, conversions = self.store.stored(), list[Conversion]()
+        states, conversions = self.store.stored(), []
         for stored in (*self.stored.values(), *self.of_features.values()):
             stored.changed_at = states[stored.name].converted_at
             revision, items, _ = states[stored.name]
@@ -142,7 +140,8 @@ class Service:
                 names = [version.name for version in self.served]
                 views = {name: self.domain.views_of(stored, name).for_caller(PROGRAM) for name in names}
                 older = {name: view for name, view in views.items() if view.fingerprint != stored.fingerprint}
-                conversions.append(Conversion(stored, older, revision, items, accepts))
+                migration = import_module("restkeeper.resources.migration")  # most stores have nothing to convert
+                conversions.append(migration.Conversion(stored, older, revision, items, accepts))
         return conversions
 
     def unserved(self, stored: Mapping[str, StoredState]) -> dict[str, StoredState]:
@@ -284,86 +283,3 @@ def serve_blueprints(service: Service, blueprints: Iterable[Blueprint]) -> None:
                 if isinstance(schema, Schema):
                     worded(schema)
     service.contributions.append(Contribution(tags={name: f"The routes of {name}." for name in sorted(names)}))
-
-
-def shown(collection: str, item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item that `read_item` or `find_items` has returned, without the fields that the present caller may not see.
-
-    Embedded items have no such fields either.
-    """
-    service = service_of(current_app)
-    stored, items = stored_in(service.stored, collection), current_items.get()
-    private = stored.for_caller(items.unit.call.caller if items else caller()).hidden
-    public: Any = {name: value for name, value in item.items() if name not in private}
-    for name, relation in service.related[collection].relations.items():
-        steps = [name] if relation.is_back or relation.beside else name.split(".")
-        public = _changed_at(steps, public, partial(shown, relation.to.name))
-    return cast(dict[str, Any], public)
-
-
-def _changed_at(steps: Sequence[str], value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """A value with each object at a path changed; a list stands for each of its elements."""
-    if isinstance(value, list):
-        return [_changed_at(steps, element, change) for element in value]
-    if not isinstance(value, dict):
-        return value
-    if not steps:
-        return change(value)
-    name, *more = steps
-    return value | {name: _changed_at(more, value[name], change)} if name in value else value
-
-
-def read_item(collection: str, id: str | int) -> dict[str, Any]:
-    """An item as it is stored, for a view; its owner and the caller make no difference. Raises RecordNotFound.
-
-    It has private fields, too: put only the result of `shown` into a response. In an action, and in a function before
-    or after a write, it is read as by `items`.
-    """
-    service = service_of(current_app)
-    stored, items = stored_in(service.stored, collection), current_items.get()
-    record = items.record(collection, id) if items else stored.read(service.store, id)
-    return cast(dict[str, Any], exactjson.decoded(stored.body(record)))
-
-
-def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """The items of a list, as `read_item`, also with private fields. Raises InvalidQuery.
-
-    The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
-    all of the items, read page by page: an item that stays is there once, whatever is written meanwhile. With `embed`,
-    embedded items are as they are stored, too. With `count`, and with `aggregate[sum]` and similar parameters, the
-    result is the groups of the items as in a response. Raises ValueError for a parameter that only responses have.
-    """
-    service = service_of(current_app)
-    stored, most = stored_in(service.stored, collection), service.config.page_limit_max
-    is_grouped = not {*GROUPED}.isdisjoint({*(parameters or ())}.intersection(stored.queryable.reserved))
-    if items := current_items.get():
-        return iter(items.groups(collection, parameters or {}) if is_grouped else items.find(collection, parameters))
-    related = service.related[collection]
-    if is_grouped:
-        query = query_of(related, parameters, most, is_grouped=True).query
-        groups = service.store.groups(collection, query, MOST_GROUPS + 1)
-        return iter(shown_groups(stored, query.groups, query.groups, groups))
-    requested = query_of(related, parameters, most, related.relations)
-    limit = requested.query.limit if "limit" in (parameters or {}) else None
-    return _pages(service, related, requested, limit, min(most, related.page_limit) if requested.embed else most)
-
-
-def _pages(
-    service: Service, items: ServedCollection, requested: ListRequest, remaining: int | None, size: int
-) -> Iterator[dict[str, Any]]:
-    """The `remaining` items of a list, or all; `size` is the most items of a page."""
-    query, page = requested.query, None
-    parts = {name: items.relations[name] for name in requested.embed}
-    while page is None or (page.more and remaining != 0):
-        query = query._replace(limit=size if remaining is None else min(remaining, size))
-        page = service.store.page(items.name, query, service.config.page_bytes)
-        bodies = items.stored.bodies(page)
-        if parts:
-            embed, fields = requested.embed, requested.fields
-            references = service.domain.references
-            bodies = references.with_related(EVERYBODY, items, bodies, parts, embed, fields, address_of(""))
-        elif requested.fields:
-            bodies = [items.stored.show(body, requested.fields) for body in bodies]
-        yield from map(exactjson.decoded, bodies)
-        remaining = remaining and remaining - len(page.bodies)
-        query = query._replace(after=page.last, offset=0)

@@ -22,8 +22,9 @@ from typing import Any
 
 import psycopg
 
-from restkeeper.resources.evolution import Convert, Step, revision_of
+from restkeeper.resources.evolution import Convert
 from restkeeper.resources.resource import Resource
+from restkeeper.resources.step import Step, revision_of
 from restkeeper.schemas.fields import Text, Whole
 from restkeeper.storage.interface import Index
 from restkeeper.web.application import Application

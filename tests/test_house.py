@@ -23,7 +23,15 @@ ROWS = re.findall(
     r"^\| (`.+`) \|.*\| ([^|]+) \|$", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE
 )
 ARROWS = {part: set(re.findall(r"`(\w+)`", row[-1])) for row in ROWS for part in re.findall(r"`(\w+)`", row[0])}
-LEAVES = {"clock", "errors", "hook", "net", "parsing", "versions"}  # import nothing of ours; every part may import them
+LEAVES = {
+    "clock",
+    "errors",
+    "hook",
+    "net",
+    "parsing",
+    "positions",
+    "versions",
+}  # import nothing of ours; every part may import them
 SKELETON = ENGINE / "cli" / "skeleton"  # the template of new services, no code of the engine
 MODULES = [
     path

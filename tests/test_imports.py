@@ -40,6 +40,6 @@ def test_a_service_loads_what_it_uses() -> None:
 def test_a_service_without_features() -> None:
     found = {name for name in loaded_by(CORE) if name.partition(".")[0] == "restkeeper"}
     assert "restkeeper.web.handlers" in found
-    assert len(found) <= 90
+    assert len(found) <= 83
     assert not [name for name in found if name.startswith("restkeeper.features.")]
     assert not {"restkeeper.resources.references", "restkeeper.resources.embedding"} & found

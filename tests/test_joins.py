@@ -16,10 +16,11 @@ from flask.testing import FlaskClient
 from marshmallow import Schema, fields
 
 from restkeeper import Config, Items, ItemSchema, Reference, Resource, Text, exactjson
+from restkeeper.reading import find_items
 from restkeeper.resources import embedding
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.functions import invoke
-from restkeeper.service import find_items, service_of
+from restkeeper.service import service_of
 from tests import shapes
 from tests.callers import ADMIN, ADMIN_KEY, key, make_key
 from tests.json_file import client_of

@@ -36,7 +36,7 @@ from restkeeper import (
 from restkeeper.config import Config, ConfigError
 from restkeeper.features.webhooks.deliverer import Deliverer, deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
-from restkeeper.resources.evolution import Step
+from restkeeper.resources.step import Step
 from restkeeper.schemas.fields import JsonObject
 from restkeeper.service import service_of
 from restkeeper.versions import seconds_of

@@ -11,12 +11,12 @@ from typing import Any
 
 from marshmallow import Schema, fields
 
-from restkeeper.mistakes import DeclarationError
+from restkeeper.positions import DeclarationError
 from restkeeper.resources.call import ADMIN, KNOWN, PUBLIC, SCOPE
 from restkeeper.resources.declaration import ALL_OWNERS, METHODS, Action, Declaration, Ownership
-from restkeeper.resources.evolution import Add, Step
 from restkeeper.resources.queried import NAME, longest_text
 from restkeeper.resources.revision import references_in
+from restkeeper.resources.step import Step
 from restkeeper.schemas.fields import (
     READABLE_BY,
     IntegerReference,
@@ -89,7 +89,7 @@ def _upgrades(resource: Declaration) -> Faults:
     if resource.upgrades and resource.newest.is_open:
         yield "", "upgrades: no step knows all that items of an open schema have: leave it out"
     for step in (step for steps in resource.upgrades.values() for step in steps):
-        if isinstance(step, Add) and step.is_constant and step.after[0] in resource.unique:
+        if step.is_constant and step.after[0] in resource.unique:
             yield "", f"upgrades: Add({step.after[0]!r}): older items cannot all have one unique value"
 
 

@@ -6,19 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property, partial
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import quote
 
 from marshmallow import Schema
 
-from restkeeper.mistakes import Position
-from restkeeper.resources.evolution import Chain, Step
+from restkeeper.positions import Position
 from restkeeper.resources.revision import Revision, schema_with, schema_without
-from restkeeper.resources.stored_schema import describe, differences, steps_for, was_open
-from restkeeper.schemas.item import INTEGERS, READ_ONLY, IntegerId, ItemSchema, absent_in
+from restkeeper.resources.step import Step
+from restkeeper.resources.stored_schema import describe
+from restkeeper.schemas.item import INTEGERS, READ_ONLY, IntegerId, ItemSchema
 from restkeeper.schemas.prepared import loaded, worded
 from restkeeper.storage.interface import ANY, POSITION, Collection, Field, Index, Kind, Sort, StoredSchema, serial
+
+if TYPE_CHECKING:  # most services declare no steps, and do not load them
+    from restkeeper.resources.evolution import Chain
 
 _INTEGER_ID = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -174,16 +178,16 @@ class Declaration:
         older = {}
         for number in range(self.oldest, self.revision):
             try:
-                definitions = Chain(self.upgrades, number, self.revision).definitions(newest.definitions)
+                definitions = self.chain(number, self.revision).definitions(newest.definitions)
             except ValueError as error:
                 raise ValueError(f"{self.name}: upgrades: {error}") from None
             older[number] = Revision.of(number, schema_with(newest.schema, definitions))
         return MappingProxyType(older | {self.revision: newest})
 
     @cached_property
-    def chain(self) -> Callable[[int, int], Chain]:
+    def chain(self) -> "Callable[[int, int], Chain]":
         """The steps from a revision to a later one, by their numbers. It raises ValueError as `Chain`."""
-        return cache(partial(Chain, self.upgrades))
+        return cache(partial(import_module("restkeeper.resources.evolution").Chain, self.upgrades))
 
     @property
     def newest(self) -> Revision:
@@ -207,28 +211,6 @@ class Declaration:
         )
 
     def _conflict(self, schema: StoredSchema, common: bool) -> str:
-        """See `interface.Collection.conflict`."""
-        name, revision = self.name, schema.revision
-        if revision > self.revision:
-            return f"{name}: a newer program stored items of revision {revision}; this one has revision {self.revision}"
-        if revision < self.oldest:
-            return f"{name}: there are items or events of revision {revision}, and upgrades begins after {self.oldest}"
-        if schema.fields.startswith('{"id":') is (not self.has_integer_ids):
-            return f"{name}: ids={self.ids!r}: stored items have other ids, which never change"
-        stored = self.revisions[revision]
-        distinct = {name for name in self.unique if stored.defaults.get(name, b"null") != b"null"}
-        mismatches = differences(
-            schema.fields, stored.described, is_open=stored.is_open, distinct=distinct, filled=stored.filled
-        )
-        if common:
-            mismatches = [mismatch for mismatch in mismatches if mismatch.common]
-        absent = [] if common else sorted(absent_in(schema.fingerprint).intersection(stored.of_server))
-        missing = [f"stored items are without {name}" for name in absent]
-        reasons = "; ".join([mismatch.reason for mismatch in mismatches] + missing)
-        if not reasons:
-            return ""
-        if absent or was_open(schema.fields):
-            return f"{name}: {reasons}. No step converts that: export the items, and import them into another store"
-        lines = (f"{name.upper()} = {{{revision + 1}: {steps}}}" for steps in steps_for(mismatches))
-        more = "" if self.upgrades else f", and upgrades={name.upper()} in resources/{name}.py"
-        return f"{name}: {reasons}. Write in storage/upgrades.py what became of it: {' or '.join(lines)}{more}"
+        """See `interface.Collection.conflict`; what finds the reasons is loaded where the stored schema differs."""
+        conflict: str = import_module("restkeeper.resources.conflict").conflict_of(self, schema, common=common)
+        return conflict

@@ -14,7 +14,7 @@ from restkeeper import exactjson
 from restkeeper.errors import InvalidQuery
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.items import Relation, ServedCollection
-from restkeeper.resources.parameters import Hop, Queryable
+from restkeeper.resources.parameters import Hop, Queryable, refused
 from restkeeper.resources.queries import MOST_CHOSEN, Embedding
 from restkeeper.resources.relations import next_of
 from restkeeper.resources.views import reduced, tree_of
@@ -257,5 +257,4 @@ def _find(
 
 
 def _too_much(detail: str) -> InvalidQuery:
-    detail += ": ask for fewer items (limit), or embed less"
-    return InvalidQuery(f"embed {detail}", errors=[{"parameter": "embed", "detail": detail}])
+    return refused("embed", f"{detail}: ask for fewer items (limit), or embed less")

@@ -17,41 +17,13 @@ from marshmallow import ValidationError, fields, missing
 
 from restkeeper import exactjson
 from restkeeper.mistakes import position_of
+from restkeeper.resources.step import Fields, Members, Step
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 
 _log = logging.getLogger("restkeeper")
 
-Fields = Mapping[str, fields.Field[Any]]
-Members = Mapping[str, exactjson.Buffer]  # an item, or a part of it, as the JSON texts of its members
-
 NO_EQUIVALENT = "has no equivalent in newer versions"
-OTHERS = "+"  # behind the fingerprint of an item with members that its writer does not know
-
-
-class Step:
-    """Base of all steps. Subclasses set `before`, `after`, and `texts`, the values that the step adds to items."""
-
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    texts: Members = {}
-
-    def definitions(self, newer: Fields) -> Fields:
-        """The definitions of the fields `before`, from the definitions of the newer revision. Raises ValueError."""
-        raise NotImplementedError
-
-    @property
-    def fingerprint(self) -> str:
-        """A text that changes with what the step does."""
-        return repr((type(self).__name__, self.before, self.after, self.texts))
-
-    def up(self, texts: Members) -> Members:
-        """The texts of the fields `after`. Raises Untranslatable."""
-        raise NotImplementedError
-
-    def down(self, texts: Members) -> Members:
-        """The texts of the fields `before`."""
-        raise NotImplementedError
 
 
 class Rename(Step):
@@ -76,6 +48,7 @@ class Add(Step):
     def __init__(self, name: str, default: Any = missing) -> None:
         self.after = _names("Add", [name])
         self._default = default
+        self.is_constant = default not in (missing, None)
         try:
             self.texts = {} if default is missing else {name: exactjson.dumps(default)}
         except exactjson.EncodeError as error:
@@ -88,11 +61,6 @@ class Add(Step):
         if self.texts:
             _require_valid(f"Add({name!r})", newer[name], self._default)
         return {}
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether all older items get the same value, which is not null."""
-        return self._default not in (missing, None)
 
     def up(self, texts: Members) -> Members:
         return self.texts
@@ -326,9 +294,3 @@ class Chain:
             texts = step.down({name: item.pop(name) for name in step.after})
             item |= texts if step.after else {name: beside.get(prefix + name, text) for name, text in texts.items()}
             yield item
-
-
-def revision_of(fingerprint: str) -> int:
-    """The revision in a fingerprint."""
-    number, dash, _ = fingerprint.partition("-")
-    return int(number) if dash else 1

@@ -1,8 +1,8 @@
 """Items of former revisions: converted to the newest revision, and as callers see them."""
 
 from restkeeper import exactjson
-from restkeeper.resources.evolution import revision_of
 from restkeeper.resources.item import ItemForm
+from restkeeper.resources.step import revision_of
 from restkeeper.resources.views import View
 from restkeeper.storage.interface import Record
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property, partial
-from typing import Any, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from restkeeper import exactjson
 from restkeeper.errors import Conflict, Problem, ValidationFailed, shortened
@@ -14,12 +15,14 @@ from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.function_errors import as_conflict, mistake_of, name_of, refusals, require_owner, unstorable
 from restkeeper.resources.item import NO_LIMITS, digest
 from restkeeper.resources.items import ServedCollection
-from restkeeper.resources.searches import Searches
 from restkeeper.resources.unique import find_unique, query_of_unique, unique_fields
 from restkeeper.resources.views import StoredView, stored_in
 from restkeeper.schemas.item import CLIENT_IDS
 from restkeeper.storage.errors import RecordChanged, RecordNotFound, StoreError, StoreUnavailable
 from restkeeper.storage.interface import Record
+
+if TYPE_CHECKING:
+    from restkeeper.resources.searches import Searches
 
 T = TypeVar("T")
 
@@ -62,8 +65,9 @@ class Items:
         self._changes = self._bytes = self._references = 0
 
     @cached_property
-    def _searches(self) -> Searches:
-        return Searches(self._transaction, self._related, self.undo_all_on_error)
+    def _searches(self) -> "Searches":
+        searches = import_module("restkeeper.resources.searches").Searches
+        return cast("Searches", searches(self._transaction, self._related, self.undo_all_on_error))
 
     @property
     def call(self) -> Call:

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from restkeeper import exactjson
-from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
+from restkeeper.resources.parameters import refused
+from restkeeper.resources.queries import MOST_GROUPS
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.interface import Group, Groups, Kind
-
-MOST_GROUPS = 1000
 
 
 def shown_groups(
@@ -38,11 +37,6 @@ def shown_groups(
     except exactjson.EncodeError:
         raise refused("aggregate[sum]", "is beyond the range of numbers: add filters") from None
     return groups
-
-
-def refused(parameter: str, detail: str) -> InvalidQuery:
-    """The error for a parameter."""
-    return InvalidQuery(f"{parameter} {detail}", errors=[{"parameter": parameter, "detail": detail}])
 
 
 def _make(stored: StoredView, field: str) -> Callable[[Any], Any]:

@@ -16,10 +16,10 @@ from restkeeper import exactjson
 from restkeeper.clock import time_after
 from restkeeper.errors import BodyTooLarge, EditConflict, IllegalTransition
 from restkeeper.exactjson import JsonObject, fault, faults_in, listed, merge_patch, require_none
-from restkeeper.resources.evolution import OTHERS, Members, revision_of
 from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.revision import Revision
+from restkeeper.resources.step import OTHERS, Members, revision_of
 from restkeeper.schemas.fields import Status, is_exact
 from restkeeper.schemas.item import CLIENT_IDS, INTEGERS, READ_ONLY, IntegerId, ServerFieldsSchema, absent_in
 from restkeeper.storage.errors import RevisionDiffers

@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, cast
 
 from restkeeper import exactjson
 from restkeeper.config import Config
-from restkeeper.errors import InvalidQuery, NotFound
+from restkeeper.errors import NotFound
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import EVERYBODY, Call, Caller
 from restkeeper.resources.changes import Answer, Domain
 from restkeeper.resources.filters import MAX_VALUES
-from restkeeper.resources.groups import MOST_GROUPS, refused, shown_groups
 from restkeeper.resources.item import digest
-from restkeeper.resources.parameters import Arguments, Queryable
-from restkeeper.resources.queries import Embedding, ListRequest, parse, parse_item
+from restkeeper.resources.parameters import Arguments, Queryable, refused
+from restkeeper.resources.queries import MOST_GROUPS, Embedding, ListRequest, parse, parse_item
 from restkeeper.resources.rights import Rights
 from restkeeper.resources.views import Access, StoredView, View, Views
 from restkeeper.storage.base import Store, Transaction
@@ -88,9 +88,10 @@ class ServedCollection:
         name_of = self.whole.name_of
         self.order = tuple(key._replace(field=name_of(key.field)) for key in self.resource.order)
         self.pages: Cache[Any, Any] = Cache(PAGES_BYTES)  # responses to lists, also of the items that refer to one item
-        steps = self.resource.chain(self.resource.oldest, self.resource.revision)
         # A part of a list's ETag that changes with the work of the steps.
-        self.steps = f"-{steps.fingerprint}" if steps.steps else ""
+        oldest, newest = self.resource.oldest, self.resource.revision
+        has_steps = any(self.resource.upgrades.values())
+        self.steps = f"-{self.resource.chain(oldest, newest).fingerprint}" if has_steps else ""
 
     @cached_property
     def rights(self) -> Rights | None:
@@ -232,7 +233,8 @@ class CollectionReader:
             raise refused(
                 "count", f"is limited to {MOST_COUNTED} items and {MAX_VALUES} values, and here are more: add filters"
             )
-        return shown_groups(self.served.stored, asked, query.groups, groups)
+        shown_groups = import_module("restkeeper.resources.groups").shown_groups
+        return cast(list[JsonObject], shown_groups(self.served.stored, asked, query.groups, groups))
 
     def _total(self, query: Query, page: Page, transaction: Transaction | None = None) -> int | None:
         """The number of items of a query, if it is not too large to be counted.
@@ -257,7 +259,7 @@ def require_whole(requested: ListRequest, page: Page) -> None:
     if requested.by_offset and page.cut:
         fitting = len(page.bodies)
         detail = f"can be {fitting} here: more items have no room in one page. Or page by cursor"
-        raise InvalidQuery(f"limit {detail}", errors=[{"parameter": "limit", "detail": detail}], limit=fitting)
+        raise refused("limit", detail, limit=fitting)
 
 
 def refer(of: ServedCollection, items: Sequence[JsonObject], field: str, id: str | int, *, is_array: bool) -> None:

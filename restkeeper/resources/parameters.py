@@ -224,6 +224,11 @@ class Reader:
             raise InvalidQuery(summary, errors=self.faults)
 
 
+def refused(parameter: str, detail: str, **members: Any) -> InvalidQuery:
+    """The error for a parameter."""
+    return InvalidQuery(f"{parameter} {detail}", errors=[{"parameter": parameter, "detail": detail}], **members)
+
+
 def one_of(words: Collection[str]) -> Callable[[str], str]:
     """Reads one of these words."""
 

@@ -19,6 +19,7 @@ EXPORTS = ("csv",)  # the values of the parameter `export`
 MAX_OFFSET = 2**31 - 1
 MOST_EMBEDDED = 10  # names in `embed`
 MOST_CHOSEN = 1000  # items that are embedded in all items together, where a parameter says how many
+MOST_GROUPS = 1000  # of one list
 MOST_COUNTED = 3  # names in `count`
 MOST_AGGREGATED = 3  # fields in all of AGGREGATES
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from marshmallow import Schema, fields
 
-from restkeeper.mistakes import calling_line
+from restkeeper.positions import calling_line
 from restkeeper.resources.checks import CHECKS, OF_SINGLETON, Faults, of_action, of_function
 from restkeeper.resources.declaration import METHODS, Action, Declaration
 from restkeeper.schemas.fields import Email

@@ -12,9 +12,9 @@ import orjson
 from marshmallow import INCLUDE, Schema, ValidationError, fields, missing
 
 from restkeeper import exactjson
-from restkeeper.resources.evolution import Members
 from restkeeper.resources.parameters import MOST_NAMES
 from restkeeper.resources.queried import queryable_fields
+from restkeeper.resources.step import Members
 from restkeeper.resources.stored_schema import OPEN, inside_of
 from restkeeper.schemas.fields import READABLE_BY, Owner, Refers, Status, default_of, is_guarded, scopes_of
 from restkeeper.schemas.item import READ_ONLY, IntegerId, ItemSchema, hidden_in, mark_of

@@ -13,10 +13,10 @@ from restkeeper.clock import is_due
 from restkeeper.errors import InvalidQuery
 from restkeeper.exactjson import JsonObject
 from restkeeper.resources.call import EVERYBODY
-from restkeeper.resources.groups import MOST_GROUPS, shown_groups
+from restkeeper.resources.groups import shown_groups
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.parameters import GROUPED
-from restkeeper.resources.queries import ListRequest, parse
+from restkeeper.resources.queries import MOST_GROUPS, ListRequest, parse
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import SearchTooLong

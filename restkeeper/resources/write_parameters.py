@@ -4,9 +4,8 @@ from restkeeper.errors import Forbidden, ValidationFailed
 from restkeeper.resources.call import NONE, lacking
 from restkeeper.resources.changes import Command
 from restkeeper.resources.declaration import Ownership
-from restkeeper.resources.groups import refused
 from restkeeper.resources.items import CollectionReader
-from restkeeper.resources.parameters import Arguments
+from restkeeper.resources.parameters import Arguments, refused
 from restkeeper.resources.unique import unique_fields
 
 OWNER_QUERY = "owner"  # the parameter that names the owner of a new item

@@ -6,6 +6,7 @@ It knows records and queries, and no requests.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, ClassVar, Concatenate, ParamSpec, TypeVar
@@ -15,13 +16,11 @@ import orjson
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.hook import Hook
 from restkeeper.storage.errors import RecordChanged, RevisionDiffers, StoreContended, StoreDeadlocked
-from restkeeper.storage.groups import groups_of
 from restkeeper.storage.interface import ALL, Collection, Found, Group, Key, Page, Query, Record, Related
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.planning import count_items, find_ids
 from restkeeper.storage.plans import is_search, is_sorted
 from restkeeper.storage.records import StoredState, look_up, require_epoch, state_of, stored_states
-from restkeeper.storage.related import find_related
 from restkeeper.storage.sql import Database
 from restkeeper.storage.transactions import LockPlan, Transaction, read_item
 
@@ -127,7 +126,7 @@ class Store(ABC):
 
     def groups(self, collection: str, query: Query, most: int) -> list[Group]:
         """Return the groups of the query's records, at most so many, those with the most records first."""
-        declared = self._collections[collection]
+        declared, groups_of = self._collections[collection], import_module("restkeeper.storage.groups").groups_of
         return self._search(partial(groups_of, collection=declared, query=query, most=most), declared, query)
 
     def related(self, requests: Sequence[Related], max_bytes: int) -> list[tuple[int, str | int, Record]]:
@@ -137,6 +136,7 @@ class Store(ABC):
         """
         queries = [(self._collections[request.collection], request.query) for request in requests]
         slowest = max(queries, key=lambda search: is_search(*search))
+        find_related = import_module("restkeeper.storage.related").find_related
         find = partial(find_related, collections=self._collections, requests=requests, max_bytes=max_bytes)
         return self._search(find, *slowest)
 

@@ -1,7 +1,7 @@
 """Groups of the items of a query: how many items each has, and sums, averages and extremes of their fields."""
 
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -11,9 +11,8 @@ import orjson
 from restkeeper.storage.interface import DATE_PARTS, Aggregate, Collection, Field, Group, GroupBy, Groups, Kind, Query
 from restkeeper.storage.planning import rows_about
 from restkeeper.storage.queries import Column
-from restkeeper.storage.sql import Database
+from restkeeper.storage.sql import EXACT, Database
 
-EXACT = Context(prec=1000)  # digits: as many as a sum of doubles can have
 MORE_PLACES = 4  # of an average than of its field
 
 _NUMBERS = (Kind.INTEGER, Kind.NUMBER, Kind.JSON)

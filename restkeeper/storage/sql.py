@@ -8,6 +8,7 @@ this one, too. Old and new programs can then use it at the same time.
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from decimal import Context
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -28,6 +29,7 @@ _EVER = ("collection", "id", "owner", "version", "updated_at", "body")  # column
 DATES = ("0001-01-02", "9999-12-31")  # between which a time has a date in each time zone
 DATE = "[0-9][0-9][0-9][0-9]-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"  # a regular expression
 TIME = DATE + "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+EXACT = Context(prec=1000)  # digits: as many as a sum of doubles can have
 SORTED = 300  # characters of a text of kind JSON
 CREATED, UPDATED, DELETED = ".created", ".updated", ".deleted"  # the ends of types of events
 

@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib import import_module
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 from restkeeper.clock import WRITE_TURN_SECONDS
 from restkeeper.storage.errors import GONE, RecordNotFound, ReferenceMissing, RevisionDiffers
-from restkeeper.storage.groups import groups_of
 from restkeeper.storage.interface import ALL, Collection, Group, Index, Page, Query, Record, StoredResponse
 from restkeeper.storage.planning import count_items, find_ids
 from restkeeper.storage.plans import is_indexed, wanted_indexes
@@ -137,8 +137,10 @@ class Transaction(ABC):
 
     def groups(self, collection: str, query: Query, most: int, *, seconds: float | None = None) -> list[Group]:
         """As `Store.groups`, with the changes of this transaction. Raises SearchTooLong as `page`."""
+        groups_of = import_module("restkeeper.storage.groups").groups_of
         with self._limit(seconds):
-            return groups_of(self.database, self._collections[collection], query, most)
+            groups: list[Group] = groups_of(self.database, self._collections[collection], query, most)
+            return groups
 
     def is_indexed(self, collection: str, query: Query) -> bool:
         """Whether an index has the items that one of the filters selects, or without filters their order."""

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from types import MethodType
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
 from flask import Blueprint, Request, current_app, request
 
-from restkeeper import exactjson
-from restkeeper.clock import Clock
 from restkeeper.errors import (
     Conflict,
     EditConflict,
@@ -23,15 +22,12 @@ from restkeeper.errors import (
 )
 from restkeeper.resources.cache import Cache
 from restkeeper.resources.call import NONE, Call
-from restkeeper.resources.cells import BOM, table_of
 from restkeeper.resources.changes import Answer, Command, Once, Operation
 from restkeeper.resources.declaration import Action
-from restkeeper.resources.groups import MOST_GROUPS, refused
 from restkeeper.resources.item import digest
 from restkeeper.resources.items import CollectionReader, ServedCollection
-from restkeeper.resources.parameters import AGGREGATES
-from restkeeper.resources.queries import ListRequest
-from restkeeper.resources.views import View
+from restkeeper.resources.parameters import AGGREGATES, refused
+from restkeeper.resources.queries import MOST_GROUPS
 from restkeeper.resources.write_parameters import (
     CONFLICT_QUERY,
     CONFLICT_UNUSED,
@@ -42,7 +38,7 @@ from restkeeper.resources.write_parameters import (
     require_new_owner,
 )
 from restkeeper.resources.writes import Commands, Completion, Creations
-from restkeeper.storage.interface import Filter, Groups, root_of
+from restkeeper.storage.interface import Filter
 from restkeeper.web import current_request
 from restkeeper.web.application import SAFE_METHODS, UNESCAPED, Application, Reply, address_of, headers_of
 from restkeeper.web.auth import needs
@@ -210,8 +206,10 @@ class CollectionHandlers:
         if page is None or page.change_token != change_token:
             args = arguments()
             listing = reader.parse(args)
-            if end := "-csv" if listing.export or media == CSV else "":  # of the ETag
-                _require_items(listing)
+            tables = import_module("restkeeper.web.tables") if listing.export or media == CSV else None
+            end = "-csv" if tables else ""  # of the ETag
+            if tables:
+                tables.require_items(listing)
             query = resolve(listing, reader.query(listing, also), request.path, args)
             if owners is None and conditional and change_token and not listing.is_joined:
                 tag = reader.list_tag(change_token, listing.limit) + end
@@ -219,8 +217,8 @@ class CollectionHandlers:
                     return unchanged  # without reading the page
             result = reader.list_page(listing, query, api_address() if listing.embed else "")
             body, tag = result.body, result.tag + end
-            if end:
-                body = _csv(listing, body, reader.view, self.items.domain.clock)
+            if tables:
+                body = tables.csv_of(listing, body, reader.view, self.items.domain.clock)
             headers = [
                 ("Content-Type", f"{CSV}; charset=utf-8" if end else JSON),
                 ("Content-Length", str(len(body))),
@@ -369,25 +367,3 @@ class CollectionHandlers:
 def json_reply(answer: Answer) -> Reply:
     """The response with JSON that is no item, or not any more."""
     return Reply(answer.body, content_type=JSON)
-
-
-def _require_items(listing: ListRequest) -> None:
-    """Raises InvalidQuery for a list that has more than the fields of items, or something else."""
-    by, aggregates = listing.query.groups or Groups()
-    grouped = "count" if by else f"aggregate[{aggregates[0].function}]" if aggregates else ""
-    # Fields of other items, where all are selected, else whole ones.
-    embed = "fields" if all(embedded.fields for embedded in listing.embed.values()) else "embed"
-    if wrong := grouped or embed * bool(listing.embed):
-        detail = "does not go with CSV, which has the fields of items"
-        raise InvalidQuery(f"{wrong} {detail}", errors=[{"parameter": wrong, "detail": detail}])
-
-
-def _csv(listing: ListRequest, body: bytes, view: View, clock: Clock) -> bytes:
-    """The page with this JSON as CSV, in a download with the mark of UTF-8. Raises InvalidQuery."""
-    declared = () if view.queryable.is_open else view.names  # there, the names that items have are all that matters
-    names = [*dict.fromkeys(map(root_of, listing.fields or declared))]
-    try:
-        table = table_of(exactjson.loads(body), names, view.texts, clock)
-    except ValueError as error:
-        raise InvalidQuery(f"CSV {error}", errors=[{"parameter": "fields", "detail": str(error)}]) from None
-    return BOM * bool(listing.export) + table

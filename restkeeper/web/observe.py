@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, partial
+from importlib import import_module
 from random import getrandbits
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +18,6 @@ from flask import Request, Response
 from flask import request as current_request
 
 from restkeeper.clock import rfc3339
-from restkeeper.mistakes import own_traceback
 from restkeeper.web.application import Application, Stage
 from restkeeper.web.auth import name_of
 
@@ -195,5 +195,6 @@ class _Lines(logging.Formatter):
             line["request_id"] = request_id
         if record.exc_info and record.exc_info[1]:
             error = record.exc_info[1]
-            line["exception"] = self.formatException(record.exc_info) if self._is_whole else own_traceback(error)
+            of_service = import_module("restkeeper.mistakes").own_traceback
+            line["exception"] = self.formatException(record.exc_info) if self._is_whole else of_service(error)
         return self._shape(line).decode().rstrip("\n")

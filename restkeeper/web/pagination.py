@@ -15,7 +15,7 @@ import orjson
 from flask import request
 
 from restkeeper.errors import InvalidQuery
-from restkeeper.resources.parameters import Arguments
+from restkeeper.resources.parameters import Arguments, refused
 from restkeeper.resources.queries import ListRequest
 from restkeeper.storage.interface import Page, Position, Query
 from restkeeper.web.application import address_of
@@ -48,7 +48,7 @@ def resolve(listing: ListRequest, query: Query, path: str, args: Arguments) -> Q
             raise ValueError
     except (ValueError, TypeError):
         detail = "is not one that this list gave for this sort and these filters: begin again without it"
-        raise InvalidQuery(f"cursor {detail}", errors=[{"parameter": "cursor", "detail": detail}]) from None
+        raise refused("cursor", detail) from None
     return query._replace(after=tuple(after), backward=backward)
 
 

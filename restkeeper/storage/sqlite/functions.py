@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from restkeeper.storage.groups import EXACT
-from restkeeper.storage.sql import DATE, DATES, TIME
+from restkeeper.storage.sql import DATE, DATES, EXACT, TIME
 
 _DATE, _TIME = re.compile(DATE), re.compile(TIME)
 _add = EXACT.add

@@ -169,7 +169,8 @@ def _application(service: Service, features: Sequence[Feature], blueprints: Sequ
     app.collections = {resource.public_name for resource in service.resources}
     app.collections |= {"docs", "browse"} if "openapi.json" in app.collections else set()  # which read what is beside
     if config.trusted_proxies:
-        app.wsgi_app = edge.TrustedProxies(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
+        behind = import_module("restkeeper.web.proxies").TrustedProxies
+        app.wsgi_app = behind(app.wsgi_app, config.trusted_proxies)  # type: ignore[method-assign]
 
     log = observe.access_log(config.log_format, config.log_level)
     observe.install(app, log, now=service.clock.time, details=config.log_format in observe.SHORT)  # its id and log line

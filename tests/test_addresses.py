@@ -1,6 +1,6 @@
 """Only public unicast addresses may be called for a client."""
 
-from restkeeper.net import is_public
+from restkeeper.features.webhooks.addresses import is_public
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "100.63.255.255", "100.128.0.1", "172.32.0.1", "192.0.1.1"]
 PUBLIC_6 = ["2606:4700:4700::1111", "2a00:1450:4001:80e::200e", "2400:cb00::1", "2606:4700::1%eth0"]

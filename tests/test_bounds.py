@@ -13,11 +13,11 @@ from restkeeper.features.harness import MOST_BODY, MOST_VALUES, documents, fault
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
 from restkeeper.features.webhooks import deliverer, sender
-from restkeeper.resources import checks, filters, functions, queries, searches
+from restkeeper.resources import checks, filters, functions, grouping, queries, searches
 from restkeeper.resources.call import CHANGE_SECONDS
 from restkeeper.resources.embedding import MOST_ELEMENTS
-from restkeeper.resources.groups import MOST_GROUPS
 from restkeeper.resources.items import MOST_COUNTED
+from restkeeper.resources.queries import MOST_GROUPS
 from restkeeper.server.exchange import FIELDS, KEEPALIVE, LINE, Exchange
 from restkeeper.server.request import UNCOUNTED
 from restkeeper.service import START_SECONDS
@@ -53,7 +53,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "items that are counted": (MOST_COUNTED,),
     "items and values of a `count`": (MOST_COUNTED, filters.MAX_VALUES),
     "groups of a `count`": (MOST_GROUPS,),
-    "names in `count`": (queries.MOST_COUNTED, queries.MOST_AGGREGATED),
+    "names in `count`": (grouping.MOST_COUNTED, grouping.MOST_AGGREGATED),
     "words in `q`": (filters.MOST_WORDS,),
     "names in `embed`": (queries.MOST_EMBEDDED, MOST_ELEMENTS),
     "items in all embedded lists": (queries.MOST_CHOSEN,),

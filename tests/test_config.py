@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from restkeeper.config import Config, ConfigError, misspelt_settings, settings
+from restkeeper.cli.misspelt import misspelt_settings
+from restkeeper.config import Config, ConfigError, settings
 from restkeeper.service import make_service
 from tests.live import ROOT
 

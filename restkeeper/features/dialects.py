@@ -44,7 +44,8 @@ from restkeeper.storage.interface import FREE_NAME, Kind, root_of
 from restkeeper.web import current_request
 from restkeeper.web.bodies import JSON
 from restkeeper.web.calls import current_call
-from restkeeper.web.operations import DIALECTS, Contribution
+from restkeeper.web.descriptions import DIALECTS
+from restkeeper.web.operations import Contribution
 
 # The parameters of json-server and similar clients; all other names are fields.
 _PAGING = ("_start", "_end", "_page", "_limit", "_per_page")

@@ -229,6 +229,12 @@ def refused(parameter: str, detail: str, **members: Any) -> InvalidQuery:
     return InvalidQuery(f"{parameter} {detail}", errors=[{"parameter": parameter, "detail": detail}], **members)
 
 
+def require_once(names: Sequence[Any]) -> None:
+    """Raises ValueError for a name that is there twice."""
+    if len({*names}) < len(names):
+        raise ValueError("names a field twice")
+
+
 def one_of(words: Collection[str]) -> Callable[[str], str]:
     """Reads one of these words."""
 

@@ -1,30 +1,25 @@
 """A list's query parameters: which items, in which order, which stretch, which fields."""
 
-import re
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Collection, Mapping
+from functools import partial
+from importlib import import_module
 from typing import NamedTuple
-from zoneinfo import available_timezones
 
 from restkeeper.config import Config
 from restkeeper.errors import shortened
 from restkeeper.parsing import whole
 from restkeeper.resources.filters import filters_of, group_of, no_words, words_of
-from restkeeper.resources.parameters import AGGREGATES, GROUPED, Arguments, Hop, Queryable, Reader, is_option, one_of
-from restkeeper.storage.interface import DATE_PARTS, Aggregate, Filter, GroupBy, Groups, Kind, Query, Sort, field_in
+from restkeeper.resources.parameters import GROUPED, Arguments, Hop, Queryable, Reader, is_option, one_of, require_once
+from restkeeper.storage.interface import Filter, Query, Sort
 
-SUMS = ("sum", "avg")  # of AGGREGATES, the functions of numbers alone
 EXPORTS = ("csv",)  # the values of the parameter `export`
 
 MAX_OFFSET = 2**31 - 1
 MOST_EMBEDDED = 10  # names in `embed`
 MOST_CHOSEN = 1000  # items that are embedded in all items together, where a parameter says how many
 MOST_GROUPS = 1000  # of one list
-MOST_COUNTED = 3  # names in `count`
-MOST_AGGREGATED = 3  # fields in all of AGGREGATES
 
 _OFFSET = whole(0, MAX_OFFSET)
-_PART = re.compile(rf"({'|'.join(DATE_PARTS)})\((.*)\)")
 
 
 class Embedding(NamedTuple):
@@ -84,7 +79,9 @@ def parse(
     filters = filters_of(reader, queryable)
     ids = (filter.value for filter in filters if filter.field == "id" and not (filter.group or filter.negated))
     limit = next((len(value) for value in ids if isinstance(value, tuple)), limit)
-    groups = _groups(reader, queryable)
+    grouped = [name for name in GROUPED if name in args and name in queryable.reserved]
+    grouping = import_module("restkeeper.resources.grouping") if grouped else None  # few requests ask for groups
+    groups = grouping.groups_in(reader, queryable, grouped) if grouping else None
     fields, embed = _shown(reader, queryable, related)
     listing = ListRequest(
         Query(
@@ -123,7 +120,7 @@ def parse_item(
 
 def _sort(text: str, queryable: Queryable) -> tuple[Sort, ...]:
     keys = [_sort_key(name.removeprefix("-"), name.startswith("-"), queryable) for name in text.split(",")]
-    _require_once([key.name for key in keys])
+    require_once([key.name for key in keys])
     return tuple(keys)
 
 
@@ -138,68 +135,6 @@ def _sort_key(field: str, descending: bool, queryable: Queryable) -> Sort:
         raise ValueError(f"cannot be {field!r}: an item can have several {hop.name}")
     hop.queryable.require(path, hop.queryable.sortable, f"{hop.name}.", more=more)
     return Sort(hop.field, descending, hop.join(()), hop.stored(path))
-
-
-def _groups(reader: Reader, queryable: Queryable) -> Groups | None:
-    """The groups that the parameters ask for; None for a list of items."""
-    parameters = [name for name in GROUPED if name in reader.args and name in queryable.reserved]
-    if not parameters:
-        return None
-    zone = reader.one("timezone", _zone, "") if "timezone" in parameters else ""
-    by = reader.joined("count", partial(_by, queryable=queryable, zone=zone), ()) if "count" in parameters else ()
-    dated = [field_in(queryable.fields, group.field) for group in by if group.part]
-    if "timezone" in parameters and not any(field and field.kind in (Kind.TIME, Kind.JSON) for field in dated):
-        reader.fault("timezone", "goes with a part of a time, such as count=month(created_at)")
-    aggregates = list[Aggregate]()
-    for parameter, function in AGGREGATES.items():
-        choices = queryable.numbers if function in SUMS else queryable.sortable
-        fields = reader.joined(parameter, partial(_aggregated, choices=choices, queryable=queryable), ())
-        aggregates += [Aggregate(function, field) for field in fields]
-    if len({aggregate.field for aggregate in aggregates}) > MOST_AGGREGATED:
-        reader.fault("aggregate", f"is limited to {MOST_AGGREGATED} fields")
-    for name in ("limit", "offset", "cursor", "sort", "fields", "embed"):
-        if name in reader.args:
-            reader.fault(name, f"does not go with {parameters[0]}, which has no pages")
-    return Groups(by, tuple(aggregates))
-
-
-def _by(text: str, queryable: Queryable, zone: str) -> tuple[GroupBy, ...]:
-    groups = []
-    for name in text.split(","):
-        part, field = parts.groups() if (parts := _PART.fullmatch(name)) else ("", name)
-        around = (f"{part}(", ")") if part else ("", "")
-        queryable.require(field, queryable.dated if part else queryable.sortable, *around)
-        groups.append(GroupBy(field, part, zone if part else ""))
-    _require_once(groups)
-    if len(groups) > MOST_COUNTED:
-        raise ValueError(f"has at most {MOST_COUNTED} names")
-    return tuple(groups)
-
-
-def _aggregated(text: str, choices: Collection[str], queryable: Queryable) -> tuple[str, ...]:
-    names = text.split(",")
-    for name in names:
-        queryable.require(name, choices)
-    _require_once(names)
-    return tuple(names)
-
-
-def _require_once(names: Sequence[str | GroupBy]) -> None:
-    """Raises ValueError for a name that is there twice."""
-    if len({*names}) < len(names):
-        raise ValueError("names a field twice")
-
-
-def _zone(text: str) -> str:
-    """A time zone. Raises ValueError for another one, and for a name that can also be an abbreviation, such as CET."""
-    if text == "UTC":
-        return ""
-    if "/" not in text or text not in _zones():
-        raise ValueError("must be the name of a time zone, such as Europe/Berlin, or UTC")
-    return text
-
-
-_zones = lru_cache(1)(available_timezones)  # some milliseconds
 
 
 def _shown(

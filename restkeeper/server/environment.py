@@ -4,7 +4,8 @@ import os
 import re
 import sys
 
-from restkeeper.config import Config, ConfigError, misspelt_settings
+from restkeeper.cli.misspelt import misspelt_settings
+from restkeeper.config import Config, ConfigError
 
 
 def read_config() -> Config:

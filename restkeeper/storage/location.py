@@ -93,3 +93,10 @@ def is_mount(path: str | Path) -> bool:
             if target == re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), line.split(b" ")[4]):
                 return True
     return False
+
+
+def size_of(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0

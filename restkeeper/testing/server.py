@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 from restkeeper import exactjson
 from restkeeper.app import create_app
 from restkeeper.cli.loading import is_file, load_application, python_path
-from restkeeper.config import Config, misspelt_settings
+from restkeeper.cli.misspelt import misspelt_settings
+from restkeeper.config import Config
 from restkeeper.features.harness.spaces import ROOT
 from restkeeper.resources.resource import Resource
 from restkeeper.testing.space import Space, data_of, declared

@@ -14,18 +14,14 @@ A service's own views name schemas of marshmallow: `@takes(query=StockQuery)`, `
 A feature adds to the declarations of others by a `Contribution`.
 """
 
-import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial, wraps
-from pathlib import Path
+from functools import partial
+from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
 from apispec.core import Components
-from flask import current_app, request
-from marshmallow import EXCLUDE, Schema, ValidationError, fields, validate
-from werkzeug.wrappers import Response
+from marshmallow import Schema
 
 from restkeeper.errors import (
     BadRequest,
@@ -47,14 +43,8 @@ from restkeeper.errors import (
     UriTooLong,
     ValidationFailed,
 )
-from restkeeper.exactjson import faults_in
-from restkeeper.resources.filters import MAX_VALUES, value_of
-from restkeeper.resources.parameters import Reader
-from restkeeper.schemas.prepared import loaded
-from restkeeper.storage.interface import Field, Kind
 from restkeeper.web.auth import OWN
-from restkeeper.web.bodies import JSON, read_object, require_acceptable
-from restkeeper.web.calls import arguments
+from restkeeper.web.bodies import JSON
 
 JsonSchema = dict[str, Any]
 AnySchema = type[Schema] | Schema
@@ -137,11 +127,6 @@ class Operation:
     problems: tuple[type[Problem], ...]
 
 
-def several(item: JsonSchema, **bounds: Any) -> JsonSchema:
-    """The schema of an array with at least one item."""
-    return {"type": "array", "items": item, "minItems": 1, **bounds}
-
-
 def takes(
     *parameters: str | Parameter | Schema, query: AnySchema | None = None, body: Body | AnySchema | None = None
 ) -> Callable[[View], View]:
@@ -154,12 +139,14 @@ def takes(
     readers: dict[str, Callable[[], Any]] = {}
     if query is not None:
         schema = _schema(query)
-        parameters, problems, readers["query"] = (*parameters, schema), (InvalidQuery,), partial(read_query, schema)
+        parameters, problems = (*parameters, schema), (InvalidQuery,)
+        readers["query"] = partial(_views().read_query, schema)
     if body is not None and not isinstance(body, Body):
         schema = _schema(body)
-        body, problems, readers["body"] = Body(schema), (*problems, *BODY_PROBLEMS), partial(read_body, schema)
+        body, problems = Body(schema), (*problems, *BODY_PROBLEMS)
+        readers["body"] = partial(_views().read_body, schema)
     return lambda view: _declared(
-        view, with_arguments(view, **readers) if readers else view, takes=(parameters, body, problems)
+        view, _views().with_arguments(view, **readers) if readers else view, takes=(parameters, body, problems)
     )
 
 
@@ -176,7 +163,14 @@ def returns(*outcomes: Result | AnySchema | type[Problem], status: int = 200) ->
         raise ValueError(f"returns: {schemas[1]!r}: a view returns what one schema has")
     content = [replace(DONE, about="The result.", content={JSON: schema}, status=status) for schema in schemas]
     declared = (*(results or content or [replace(DONE, status=status)]), *problems)
-    return lambda view: _declared(view, dumped(view, schemas[0], status) if schemas else view, returns=declared)
+    return lambda view: _declared(
+        view, _views().dumped(view, schemas[0], status) if schemas else view, returns=declared
+    )
+
+
+def _views() -> Any:
+    """What serves views by schemas: those of the service, which has none or a few."""
+    return import_module("restkeeper.web.views")
 
 
 def _schema(declared: Any, *, many: bool = False) -> Schema:
@@ -210,11 +204,7 @@ def _declarations(view: Callable[..., Any], name: str) -> Iterator[Any]:
     return (getattr(handler, name) for handler in (view, *overridden) if hasattr(handler, name))
 
 
-EXAMPLE_TIME = "2026-01-31T12:00:00.000000Z"
-DIALECTS = "x-dialects"  # of a document: the query dialects of other clients that lists accept
 CLOSED: JsonSchema = {"type": "object", "additionalProperties": False}
-
-_WORD = re.compile(r"<(\w+)>")
 
 
 class Description(Protocol):
@@ -261,92 +251,6 @@ class Contribution:
             raise ValueError(f"Contribution(to={self.to!r}): must be one of {', '.join(map(repr, groups))}")
 
 
-def texts_in(path: Path, **values: Any) -> dict[str, Any]:
-    """The parts of a description in a TOML file, with the known values for their <words>."""
-    return dict(filled(_parsed(path), **values))
-
-
-@lru_cache(maxsize=16)  # all that there are
-def _parsed(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def filled(text: Any, **values: Any) -> Any:
-    """A part of a description with the known values for its <words>."""
-    if isinstance(text, dict):
-        return {name: filled(member, **values) for name, member in text.items()}
-    if not isinstance(text, str):
-        return text
-    whole = _WORD.fullmatch(text)
-    return values.get(whole[1], text) if whole else _WORD.sub(lambda word: str(values.get(word[1], word[0])), text)
-
-
 def returned(properties: JsonSchema) -> JsonSchema:
     """The schema of a returned object: all members are required, and no others are allowed."""
     return CLOSED | {"properties": properties, "required": list(properties)}
-
-
-_KINDS = ((fields.Integer, Kind.INTEGER), (fields.Decimal | fields.Float, Kind.NUMBER), (fields.Boolean, Kind.BOOLEAN))
-
-
-def with_arguments(view: Callable[..., Any], **readers: Callable[[], Any]) -> Callable[..., Any]:
-    """The view, called with more arguments: the results of the readers."""
-
-    @wraps(view)
-    def call(*values: Any, **arguments: Any) -> Any:
-        read = {name: reader() for name, reader in readers.items()}
-        return current_app.ensure_sync(view)(*values, **arguments, **read)
-
-    return call
-
-
-def dumped(view: Callable[..., Any], schema: Schema, status: int) -> Callable[..., Any]:
-    """The view, whose result is dumped and sent with a status, unless it is a response or has a status itself."""
-
-    @wraps(view)
-    def call(*values: Any, **arguments: Any) -> Any:
-        require_acceptable(JSON)
-        result = current_app.ensure_sync(view)(*values, **arguments)
-        value, *rest = result if isinstance(result, tuple) else (result, status)
-        return result if isinstance(value, Response) else (schema.dump(value), *rest)
-
-    return call
-
-
-def read_body(schema: Schema) -> Any:
-    """The JSON object in the request's body, loaded. Raises as `read_object`, and ValidationFailed."""
-    return loaded(schema, read_object(JSON, **current_app.extensions["restkeeper"].config.body_limits))
-
-
-def _value(text: str, field: Field, declared: fields.Field[Any]) -> Any:
-    """The value of a parameter. Raises ValueError, which names the right values: of a whole number its bounds."""
-    try:
-        return value_of(text, field)
-    except ValueError:
-        ranges = [validator for validator in declared.validators if isinstance(validator, validate.Range)]
-        for bounds in ranges if field.kind is Kind.INTEGER else ():
-            if bounds.min_inclusive and bounds.max_inclusive and None not in (bounds.min, bounds.max):
-                raise ValueError(f"must be a whole number from {bounds.min} to {bounds.max}") from None
-        raise
-
-
-def read_query(schema: Schema) -> Any:
-    """The parameters of the request's query, loaded. Raises InvalidQuery."""
-    reader, sent = Reader(arguments()), dict[str, Any]()
-    declarations = {declaration.data_key or name: declaration for name, declaration in schema.load_fields.items()}
-    if schema.unknown != EXCLUDE:
-        reader.only(tuple(declarations), "this path")
-    for name, declared in declarations.items():
-        inner: Any = declared.inner if isinstance(declared, fields.List) else declared
-        kind = next((kind for of, kind in _KINDS if isinstance(inner, of)), Kind.TEXT)
-        read = partial(_value, field=Field(name, kind), declared=inner)
-        if name in request.args:
-            sent[name] = reader.one(name, read, "") if inner is declared else reader.several(name, read, MAX_VALUES)
-    reader.finish()
-    try:
-        return schema.load(sent)
-    except ValidationError as error:
-        for fault in faults_in(error.messages):
-            reader.fault(f"{fault['pointer']}/".split("/")[1], fault["detail"])
-        reader.finish()
-        raise

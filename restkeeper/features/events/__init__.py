@@ -35,8 +35,9 @@ from restkeeper.web.application import IS_CANCELLED, Reply
 from restkeeper.web.auth import caller, caller_keys, needs
 from restkeeper.web.bodies import EVENT_STREAM, JSON, require_acceptable
 from restkeeper.web.calls import arguments, current_call
+from restkeeper.web.descriptions import several
 from restkeeper.web.handlers import OF_CALLER, PAGE_OVERHEAD, UNCACHED
-from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, several, takes
+from restkeeper.web.operations import CONDITIONS, Parameter, Result, returns, takes
 from restkeeper.web.pagination import link_header, target_with
 
 LATEST = "latest"

@@ -20,7 +20,8 @@ from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.feed import EVENT_ID, StoredEvent
 from restkeeper.storage.interface import Record
-from restkeeper.web.operations import Contribution, Description, JsonSchema, filled, returned, texts_in
+from restkeeper.web.descriptions import filled, texts_in
+from restkeeper.web.operations import Contribution, Description, JsonSchema, returned
 
 OF_SERVICE = "webhooks"  # the collection of the service's own events: for admins, and for webhooks that name their type
 DISABLED = "webhook.disabled"

@@ -17,7 +17,8 @@ from restkeeper.features.harness.spaces import Space, Spaces
 from restkeeper.resources.call import PUBLIC
 from restkeeper.storage.feed import last_event
 from restkeeper.web.application import SERVE
-from restkeeper.web.operations import BODY_PROBLEMS, Body, read_body, returns, takes
+from restkeeper.web.operations import BODY_PROBLEMS, Body, returns, takes
+from restkeeper.web.views import read_body
 
 LOOK_SECONDS = 0.02
 _NEW_SPACE = documents.NewSpaceSchema()

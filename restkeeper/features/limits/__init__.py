@@ -19,7 +19,8 @@ from restkeeper.feature import Seams, loaded
 from restkeeper.service import Service
 from restkeeper.web.application import SAFE_METHODS, Stage
 from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
-from restkeeper.web.operations import Contribution, texts_in
+from restkeeper.web.descriptions import texts_in
+from restkeeper.web.operations import Contribution
 
 if TYPE_CHECKING:
     from restkeeper.features.limits.counters import CounterTable

@@ -9,10 +9,11 @@ from restkeeper.features.openapi.spec import Spec
 from restkeeper.resources.call import EVERYBODY
 from restkeeper.resources.declaration import Ownership
 from restkeeper.resources.filters import GROUPS, MAX_VALUES
+from restkeeper.resources.grouping import MOST_AGGREGATED, MOST_COUNTED, SUMS
 from restkeeper.resources.items import ServedCollection
 from restkeeper.resources.operators import Operator, operators_of
 from restkeeper.resources.parameters import AGGREGATES, MOST_NAMES, RESERVED
-from restkeeper.resources.queries import MOST_AGGREGATED, MOST_CHOSEN, MOST_COUNTED, MOST_EMBEDDED, SUMS
+from restkeeper.resources.queries import MOST_CHOSEN, MOST_EMBEDDED
 from restkeeper.resources.relations import next_of
 from restkeeper.resources.revision import references_in
 from restkeeper.resources.unique import known_unique
@@ -21,7 +22,8 @@ from restkeeper.schemas.fields import LONGEST_OWNER, READABLE_BY, Status, defaul
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of, is_optional
 from restkeeper.storage.interface import ANY, DATE_PARTS, EQUALITY, Op
-from restkeeper.web.operations import CLOSED, EXAMPLE_TIME, JsonSchema, filled, returned, several
+from restkeeper.web.descriptions import EXAMPLE_TIME, filled, several
+from restkeeper.web.operations import CLOSED, JsonSchema, returned
 
 _WORDS = {"sum": "the sum", "avg": "the average", "min": "the least value", "max": "the greatest value"}
 

@@ -17,7 +17,8 @@ from restkeeper.resources.operators import OPERATORS
 from restkeeper.resources.queries import MAX_OFFSET
 from restkeeper.schemas.fields import READABLE_BY, WRITABLE_BY, Owner, Refers, Time
 from restkeeper.schemas.prepared import most_characters, prepared
-from restkeeper.web.operations import DIALECTS, GROUPS, Contribution, JsonSchema, SchemaOf, filled, texts_in
+from restkeeper.web.descriptions import DIALECTS, filled, texts_in
+from restkeeper.web.operations import GROUPS, Contribution, JsonSchema, SchemaOf
 
 FIELD_BYTES = 8190  # of a header field with its name: gunicorn's `limit_request_field_size`
 

@@ -10,7 +10,8 @@ from restkeeper.features.webhooks.handlers import PING, WEBHOOKS, WebhookHandler
 from restkeeper.service import Service
 from restkeeper.storage.feed import EVENT_ID
 from restkeeper.web.bodies import JSON
-from restkeeper.web.operations import Contribution, Description, JsonSchema, returned, texts_in
+from restkeeper.web.descriptions import texts_in
+from restkeeper.web.operations import Contribution, Description, JsonSchema, returned
 
 
 def install(service: Service) -> Seams:

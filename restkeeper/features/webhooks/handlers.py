@@ -17,7 +17,8 @@ from restkeeper.clock import rfc3339, uuid7
 from restkeeper.errors import InsufficientStorage, InvalidQuery, NotFound, PreconditionFailed
 from restkeeper.exactjson import JsonObject, require_none
 from restkeeper.features.events.types import DISABLED, known_types
-from restkeeper.net import is_address, is_loopback, is_public
+from restkeeper.features.webhooks.addresses import is_address, is_public
+from restkeeper.net import is_loopback
 from restkeeper.parsing import whole
 from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Answer, Command, Domain, Operation, Unit

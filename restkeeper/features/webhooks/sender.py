@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import h11
 
-from restkeeper.net import is_public
+from restkeeper.features.webhooks.addresses import is_public
 from restkeeper.storage.deliveries import LONGEST_PAUSE, Attempt, Delivery
 from restkeeper.web.client import ERRORS, AddressNotAllowed, Connection, Origin, reason, request_of, target_of
 

@@ -17,6 +17,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.copying import Copy, Restored, Table
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
+from restkeeper.storage.location import size_of
 from restkeeper.storage.sql import MIGRATIONS, Row, require_known
 from restkeeper.storage.sqlite.connection import SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import translated
@@ -32,7 +33,6 @@ from restkeeper.storage.sqlite.file import (
     log_size,
     opened_file,
     require_regular,
-    size_of,
 )
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, require_layout_of, run_missing
 

@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from restkeeper.storage.errors import StoreBusy, StoreDamaged, StoreFailing, StoreGone, StoreUnavailable
-from restkeeper.storage.location import is_mount
+from restkeeper.storage.location import is_mount, size_of
 from restkeeper.storage.sqlite.connection import APPLICATION_ID
 from restkeeper.storage.sqlite.failures import MAY_BE_FULL
 
@@ -376,10 +376,3 @@ def create_store(path: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")  # nothing is stored yet
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-
-
-def size_of(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

@@ -10,8 +10,7 @@ from restkeeper.clock import Clock
 from restkeeper.storage.base import Store
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.location import Options
-from restkeeper.storage.sqlite.file import log_size, size_of
+from restkeeper.storage.location import Options, size_of
 from restkeeper.storage.sqlite.store import SqliteStore
 
 _SCHEME = "sqlite:///"
@@ -30,6 +29,7 @@ class SqliteFile:
         is_path = self._path not in ("", ":memory:") and "?" not in self._path and not self._path.startswith("file:")
         if not url.startswith(_SCHEME) or not is_path:
             raise ValueError(url)
+        import_module("restkeeper.storage.sqlite.file")  # which a store in memory does not need
 
     @property
     def folder(self) -> str | None:
@@ -44,7 +44,8 @@ class SqliteFile:
             raise StoreUnavailable(f"there is no store at {self._path!r}; {named}")
 
     def size(self) -> int:
-        return size_of(self._path) + log_size(self._path)
+        log_size = import_module("restkeeper.storage.sqlite.file").log_size
+        return size_of(self._path) + int(log_size(self._path))
 
     def restore(self, backup: Path | None, *, discard: bool) -> Any:
         return _copying().restore(self._path, backup, discard=discard)

@@ -16,25 +16,27 @@ from importlib import import_module
 from math import inf
 from pathlib import Path
 from shutil import disk_usage
-from typing import IO, Concatenate, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.storage.base import SCAN, Store, spool
 from restkeeper.storage.errors import EpochMissing, StoreDamaged, StoreFailing, StoreFull, StoreGone, StoreUnavailable
 from restkeeper.storage.interface import Collection, Query
-from restkeeper.storage.location import DEFAULTS, Options
+from restkeeper.storage.location import DEFAULTS, Options, size_of
 from restkeeper.storage.opening import OpenGate
 from restkeeper.storage.plans import is_search
 from restkeeper.storage.records import epoch_of, stored_states
 from restkeeper.storage.sql import MIGRATIONS, is_breaking, require_usable
 from restkeeper.storage.sqlite.connection import APPLICATION_ID, DIALECT, SqliteConnection, connect
 from restkeeper.storage.sqlite.failures import is_disk_full, is_full, store_error, translated
-from restkeeper.storage.sqlite.file import LockFile, StoreFile, create_store, find_damage, opened_file, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.sqlite.migrations import drop_undeclared, migrate, version_of
 from restkeeper.storage.sqlite.search import Searches
 from restkeeper.storage.sqlite.writer import LogLimit, Writer
 from restkeeper.storage.transactions import LockPlan, Transaction
+
+if TYPE_CHECKING:
+    from restkeeper.storage.sqlite.file import LockFile, StoreFile
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -56,8 +58,8 @@ class _Opened:
 
     writer: Writer
     connect: Callable[[], SqliteConnection]
-    lock: LockFile | None
-    file: StoreFile | None
+    lock: "LockFile | None"
+    file: "StoreFile | None"
     idle: list[SqliteConnection] = field(default_factory=list)
     readers: int = 0
 
@@ -130,13 +132,13 @@ class SqliteStore(Store):
         if not self._creates and not size_of(self._path):  # before the lock file, which would be a new file
             raise StoreGone("the store's file is missing") from FileNotFoundError(f"{self._path}: is missing")
         with translated(f"the store {self._path!r} cannot be opened", self._path), ExitStack() as stack:
-            lock = None if self._in_memory else stack.enter_context(closing(LockFile(self._path)))
-            file = opened_file(self._path, lock) if lock else None
+            lock = None if self._in_memory else stack.enter_context(closing(_files().LockFile(self._path)))
+            file = _files().opened_file(self._path, lock) if lock else None
             if file:
                 stack.callback(file.close)
             if self._creates and not self._in_memory:
                 with suppress(OSError):  # it exists, or SQLite raises the reason
-                    create_store(self._path)
+                    _files().create_store(self._path)
             connect, connection = self._first_connection(alone)
             stack.enter_context(closing(connection))
             if self.initial_content:
@@ -148,7 +150,7 @@ class SqliteStore(Store):
             connection.execute("PRAGMA temp_store = MEMORY")  # for savepoints; the default is a file at each commit
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if lock:
-                file = file or StoreFile(self._path, lock)
+                file = file or _files().StoreFile(self._path, lock)
                 file.has_log = mode == "wal"
             stack.pop_all()
         hooks = self.beginning, self.committing
@@ -355,7 +357,7 @@ class SqliteStore(Store):
             self._clock.sleep(YIELD_SECONDS)
             return self._clock.monotonic()
 
-        damage = find_damage(self._path, now=now)
+        damage = _files().find_damage(self._path, now=now)
         if damage != "":
             raise StoreDamaged(f"the store is damaged: {damage or self._damage}")
         self._damage = ""
@@ -363,6 +365,11 @@ class SqliteStore(Store):
     def _truncate_log(self) -> None:
         with suppress(StoreUnavailable):  # another writer truncates it
             self._writer.write(lambda transaction: None, wait=False)
+
+
+def _files() -> Any:
+    """The module for files, which a store in memory does not load."""
+    return import_module("restkeeper.storage.sqlite.file")
 
 
 def _spool_items(connection: SqliteConnection, collection: str, folder: str) -> IO[bytes]:

@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from restkeeper.clock import YIELD_SECONDS, Clock
 from restkeeper.hook import Hook
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.interface import Collection
+from restkeeper.storage.location import size_of
 from restkeeper.storage.shares import FairQueue, current_caller
 from restkeeper.storage.sql import MIGRATIONS, require_known
 from restkeeper.storage.sqlite import connection as sqlite_connection
@@ -30,9 +31,11 @@ from restkeeper.storage.sqlite.connection import (
     make_epoch,
 )
 from restkeeper.storage.sqlite.failures import store_error
-from restkeeper.storage.sqlite.file import LockFile, StoreFile, size_of
 from restkeeper.storage.sqlite.items import SqliteTransaction
 from restkeeper.storage.transactions import Transaction
+
+if TYPE_CHECKING:
+    from restkeeper.storage.sqlite.file import LockFile, StoreFile
 
 T = TypeVar("T")
 
@@ -110,8 +113,8 @@ class Writer:
     def __init__(
         self,
         connection: SqliteConnection,
-        lock: LockFile | None,
-        file: StoreFile | None,
+        lock: "LockFile | None",
+        file: "StoreFile | None",
         log_limit: LogLimit,
         collections: Mapping[str, Collection],
         clock: Clock,

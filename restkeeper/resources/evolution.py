@@ -17,13 +17,11 @@ from marshmallow import ValidationError, fields, missing
 
 from restkeeper import exactjson
 from restkeeper.mistakes import position_of
-from restkeeper.resources.step import Fields, Members, Step
+from restkeeper.resources.step import Fields, Members, Step, Untranslatable
 from restkeeper.schemas.fields import default_of
 from restkeeper.schemas.item import READ_ONLY
 
 _log = logging.getLogger("restkeeper")
-
-NO_EQUIVALENT = "has no equivalent in newer versions"
 
 
 class Rename(Step):
@@ -205,14 +203,6 @@ def _listed(result: Any, names: Sequence[str]) -> list[Any]:
 
 def _texts(names: Iterable[str], values: Iterable[Any]) -> Members:
     return {name: exactjson.dumps(value) for name, value in zip(names, values, strict=True)}
-
-
-class Untranslatable(Exception):
-    """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason."""
-
-    def __init__(self, step: Step, reason: str = NO_EQUIVALENT) -> None:
-        super().__init__(reason)
-        self.step, self.reason = step, reason
 
 
 class Chain:

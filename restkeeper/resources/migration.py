@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from restkeeper import exactjson
 from restkeeper.errors import shortened
-from restkeeper.resources.evolution import Add, Rename, Untranslatable
+from restkeeper.resources.evolution import Add, Rename
 from restkeeper.resources.former import converted, former_body
-from restkeeper.resources.step import revision_of
+from restkeeper.resources.step import Untranslatable, revision_of
 from restkeeper.resources.views import StoredView, View
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import DuplicateValue, StoreUnavailable

@@ -10,6 +10,7 @@ from restkeeper import exactjson
 Fields = Mapping[str, fields.Field[Any]]
 Members = Mapping[str, exactjson.Buffer]  # an item, or a part of it, as the JSON texts of its members
 
+NO_EQUIVALENT = "has no equivalent in newer versions"
 OTHERS = "+"  # behind the fingerprint of an item with members that its writer does not know
 
 
@@ -37,6 +38,14 @@ class Step:
     def down(self, texts: Members) -> Members:
         """The texts of the fields `before`."""
         raise NotImplementedError
+
+
+class Untranslatable(Exception):
+    """Values of the fields `before` of a step have no equivalent in the newer revision, for this reason."""
+
+    def __init__(self, step: Step, reason: str = NO_EQUIVALENT) -> None:
+        super().__init__(reason)
+        self.step, self.reason = step, reason
 
 
 def revision_of(fingerprint: str) -> int:

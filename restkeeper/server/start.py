@@ -15,6 +15,7 @@ import gevent
 from restkeeper import __version__, mistakes
 from restkeeper.config import Config
 from restkeeper.features.keys import has_keys
+from restkeeper.features.openapi import document
 from restkeeper.features.webhooks.deliverer import deliverer_of, keep_delivering
 from restkeeper.net import is_loopback, most_files
 from restkeeper.resources import grouping, searches
@@ -26,7 +27,7 @@ from restkeeper.web.observe import SHORT
 
 # What a service loads with the first request that needs it. A server has it before: no request waits for an import, and
 # the workers of gunicorn share its memory.
-LOADED = (grouping, searches, groups, related, tables)
+LOADED = (grouping, searches, groups, related, tables, document)
 
 END_SECONDS = 2.0  # for which the end of a process waits for what it does beside requests
 LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all

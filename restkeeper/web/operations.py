@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from apispec.core import Components
 from marshmallow import Schema
 
 from restkeeper.errors import (
@@ -45,6 +44,9 @@ from restkeeper.errors import (
 )
 from restkeeper.web.auth import OWN
 from restkeeper.web.bodies import JSON
+
+if TYPE_CHECKING:
+    from apispec.core import Components
 
 JsonSchema = dict[str, Any]
 AnySchema = type[Schema] | Schema
@@ -213,7 +215,7 @@ class Description(Protocol):
     `options` are more members of the document.
     """
 
-    components: Components
+    components: "Components"
     options: dict[str, Any]
 
     def schema(self, schema: SchemaOf) -> JsonSchema:

@@ -12,10 +12,9 @@ from restkeeper import exactjson
 from restkeeper.resources.call import Caller
 from restkeeper.resources.changes import KINDS
 from restkeeper.resources.declaration import Ownership
-from restkeeper.resources.evolution import Untranslatable
 from restkeeper.resources.former import former_body
 from restkeeper.resources.resource import Resource
-from restkeeper.resources.step import revision_of
+from restkeeper.resources.step import Untranslatable, revision_of
 from restkeeper.schemas.item import READ_ONLY
 from restkeeper.service import Service
 from restkeeper.storage.feed import EVENT_ID, StoredEvent

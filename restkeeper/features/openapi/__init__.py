@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from flask import Blueprint, Response, request, send_from_directory
 from restkeeper import exactjson
 from restkeeper.errors import NotFound, PreconditionFailed, shortened
 from restkeeper.feature import Seams
-from restkeeper.features.openapi.document import document
 from restkeeper.resources.call import PUBLIC
 from restkeeper.service import Service, service_of
 from restkeeper.versions import prefix_of
@@ -30,8 +30,6 @@ from restkeeper.web.operations import CONDITIONS, NOT_MODIFIED, Result, returns,
 _FOLDER = Path(__file__).parent
 _OWN = {"docs.css": "text/css; charset=utf-8", "start.js": "text/javascript; charset=utf-8"}
 
-# Swagger UI is served from its pip package: the page needs no other server.
-_SWAGGER_UI = Path(str(files("flask_swagger_ui"))) / "dist"
 _ASSETS = {"swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png"}
 
 _OPENAPI = {"type": "object", "required": ["openapi"], "properties": {"openapi": {"type": "string", "const": "3.1.0"}}}
@@ -59,6 +57,7 @@ def _reader(service: Service, version: str) -> Callable[[], Response]:
 
     @lru_cache(maxsize=4)  # it is slow, and built for the first request, and again after each sunset
     def text_of(described: Application, mount: str, left_out: str, sunsets: int) -> bytes:
+        document = import_module("restkeeper.features.openapi.document").document
         parts = document(described, service_of(described), version, mount)
         return exactjson.dumps({name: section for name, section in parts.items() if name != left_out})
 
@@ -92,6 +91,6 @@ def read_asset(name: str) -> Response:
         return preconditions.document((_FOLDER / name).read_bytes(), _OWN[name])
     if name not in _ASSETS:
         raise NotFound(f"nothing is at {shortened(request.root_path + request.path)}")
-    reply = send_from_directory(_SWAGGER_UI, name)
+    reply = send_from_directory(Path(str(files("flask_swagger_ui"))) / "dist", name)  # a pip package: no other server
     reply.headers["Cache-Control"] = f"max-age={24 * 3600}"
     return reply

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from math import inf
 from typing import NoReturn
 
@@ -10,15 +11,7 @@ from flask import Request
 from restkeeper.config import ConfigError
 from restkeeper.errors import NotFound, Problem, shortened
 from restkeeper.feature import Seams
-from restkeeper.features.versions.deprecations import (
-    ABOUT,
-    Deprecations,
-    PathRetired,
-    is_retired,
-    mark_document,
-    require_known,
-)
-from restkeeper.features.versions.older import represent
+from restkeeper.features.versions.problems import PathRetired, VersionRetired
 from restkeeper.resources.call import PUBLIC
 from restkeeper.resources.resource import Resource
 from restkeeper.service import Service
@@ -28,14 +21,6 @@ from restkeeper.web.auth import needs
 from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-
-
-class VersionRetired(Problem):
-    status, name, title = 410, "version-retired", "This version of the API is retired"
-    about = (
-        "This version was deprecated, and its sunset is over (RFC 8594). `successor` is the version to use instead; "
-        "`Link` has the same address there."
-    )
 
 
 def install(service: Service) -> Seams:
@@ -56,22 +41,15 @@ def install(service: Service) -> Seams:
         if service.versions.state(version.name, service.clock.time()) is State.RETIRED:
             rule = f"{prefix_of(version.name)}/<path:rest>"  # so that a page passes its preflight, and reads the 410
             service.app.add_url_rule(rule, f"retired_{version.name}", gate.refuse_retired, methods=METHODS)
-    problems, about = (VersionRetired, PathRetired), ABOUT if service.versions.deprecations else ""
-    hides, amend = partial(is_retired, service), partial(describe, service)
-    seams = Seams(
-        checking=((Stage.VERSION, gate.require_served),),
-        view=(partial(represent, service.versions, service.clock),),
-        describe=(Contribution(UNUSED, problems=problems, about=about, hides=hides, amend=amend),),
-    )
-    if not service.versions.deprecations:
-        return seams
-    deprecations = Deprecations(service.app, service)
-    return replace(
-        seams,
-        checking=(*seams.checking, (Stage.VERSION, deprecations.refuse_retired)),
-        answered=(deprecations.mark,),
-        ready=(partial(require_known, service.app, service),),
-    )
+    about = Contribution(UNUSED, problems=(VersionRetired, PathRetired), amend=partial(describe, service))
+    seams = Seams(checking=((Stage.VERSION, gate.require_served),), describe=(about,))
+    if service.versions.deprecations or any(version.revisions for version in service.served):
+        older = import_module("restkeeper.features.versions.older")  # most services have one version, which stays
+        seams = replace(seams, view=(partial(older.represent, service.versions, service.clock),))
+    if service.versions.deprecations:
+        deprecations = import_module("restkeeper.features.versions.deprecations")
+        seams = deprecations.with_deprecations(service, seams)
+    return seams
 
 
 def require_revision(version: Version, resource: Resource) -> None:
@@ -105,7 +83,6 @@ def describe(service: Service, document: JsonSchema, version: str) -> None:
         document["info"]["description"] += (
             f"\n\nThis is `{version}`. The versions are {listed}, each described at `/api/VERSION/openapi.json`."
         )
-    mark_document(service, document, version)
 
 
 class Gate:

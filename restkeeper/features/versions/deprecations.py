@@ -8,15 +8,17 @@ The OpenAPI document of a version marks it until the sunset; after that an opera
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from flask import Request, Response
 from werkzeug.routing import Map, Rule
 
 from restkeeper.config import ConfigError
-from restkeeper.errors import Problem
+from restkeeper.feature import Seams
 from restkeeper.features.versions.older import before_sunsets
+from restkeeper.features.versions.problems import PathRetired
 from restkeeper.resources.parameters import RESERVED
 from restkeeper.resources.views import View
 from restkeeper.schemas.fields import default_of
@@ -24,10 +26,10 @@ from restkeeper.schemas.item import READ_ONLY
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.service import Service
 from restkeeper.versions import Deprecation, http_date, prefix_of, seconds_of
-from restkeeper.web.application import Application, address_of
+from restkeeper.web.application import Application, Stage, address_of
 from restkeeper.web.calls import shown_in
 from restkeeper.web.observe import DEPRECATED
-from restkeeper.web.operations import JsonSchema
+from restkeeper.web.operations import UNUSED, Contribution, JsonSchema
 from restkeeper.web.pagination import LINK_BYTES
 
 _ARGUMENT = re.compile(r"<(?:[^:<>]+:)?(\w+)>")
@@ -40,14 +42,6 @@ ABOUT = (
 )
 
 
-class PathRetired(Problem):
-    status, name, title = 410, "path-retired", "This path is retired"
-    about = (
-        "This path, or this method of it, was deprecated, and its sunset is over (RFC 8594): `sunset` is the first day "
-        "without it. Other paths of this version work on."
-    )
-
-
 class Target(NamedTuple):
     """Where a request goes: the version, the rest of the path, and the route, which is the rule without the version.
 
@@ -57,6 +51,19 @@ class Target(NamedTuple):
     version: str
     rest: str
     route: str
+
+
+def with_deprecations(service: Service, seams: Seams) -> Seams:
+    """The seams of the feature, and what the declared deprecations add."""
+    deprecations = Deprecations(service.app, service)
+    about = Contribution(UNUSED, about=ABOUT, hides=partial(is_retired, service), amend=partial(mark_document, service))
+    return replace(
+        seams,
+        checking=(*seams.checking, (Stage.VERSION, deprecations.refuse_retired)),
+        answered=(deprecations.mark,),
+        describe=(*seams.describe, about),
+        ready=(partial(require_known, service.app, service),),
+    )
 
 
 class Deprecations:

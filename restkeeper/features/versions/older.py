@@ -16,10 +16,10 @@ from restkeeper.clock import Clock
 from restkeeper.config import ConfigError
 from restkeeper.errors import IllegalTransition, ValidationFailed
 from restkeeper.exactjson import JsonObject, fault, require_none
-from restkeeper.resources.evolution import Add, Convert, Rename, Untranslatable
+from restkeeper.resources.evolution import Add, Convert, Rename
 from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits
 from restkeeper.resources.parameters import Queryable
-from restkeeper.resources.step import Members, Step
+from restkeeper.resources.step import Members, Step, Untranslatable
 from restkeeper.resources.views import Access, PartialViews, StoredView, View, Views
 from restkeeper.schemas.fields import WRITABLE_BY, Status
 from restkeeper.storage.interface import Aggregate, Filter, GroupBy, Groups, Query, Record, Sort, root_of

@@ -5,6 +5,7 @@ also the handlers of items that refer to an item, at its path: /customers/ID/ord
 """
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from flask import Blueprint, abort, request
 
@@ -14,7 +15,6 @@ from restkeeper.resources.call import NONE, Call, lacking
 from restkeeper.resources.changes import Command
 from restkeeper.resources.checks import followed
 from restkeeper.resources.items import CollectionReader, Relation, ServedCollection, refer
-from restkeeper.resources.references import CheckedReferences
 from restkeeper.service import Service
 from restkeeper.storage.interface import Filter, Op, Record
 from restkeeper.web.application import Reply
@@ -27,7 +27,8 @@ from restkeeper.web.operations import Body, returns, takes
 def install(service: Service) -> Seams:
     """Take part in the changes and the queries of a service whose items refer to others."""
     if any(True for resource in service.resources for _ in followed(resource)):
-        service.domain.references = CheckedReferences(service.stored, service.domain)
+        references = import_module("restkeeper.resources.references").CheckedReferences
+        service.domain.references = references(service.stored, service.domain)
         service.collection_routes.append(add_routes)
     return Seams()
 

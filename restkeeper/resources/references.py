@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from marshmallow import Schema, fields
 
 from restkeeper import exactjson
-from restkeeper.errors import Conflict, NotFound, ValidationFailed, shortened
+from restkeeper.errors import NotFound, ValidationFailed, shortened
 from restkeeper.resources import embedding
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.changes import Change, Domain, Unit
 from restkeeper.resources.function_errors import as_conflict
 from restkeeper.resources.functions import MOST_CHANGES, Items, item_of, require_few_references, without_server_fields
 from restkeeper.resources.item import NO_LIMITS
-from restkeeper.resources.relations import References
+from restkeeper.resources.relations import References, StillReferenced
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
@@ -23,10 +23,6 @@ from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
 
 _UNKNOWN = "items that the caller may not read refer to it"
 TOGETHER = 300  # items that one statement reads, or whose referrers it finds
-
-
-class StillReferenced(Conflict):
-    """Other items refer to this one, so that it cannot be deleted. Change or delete them first."""
 
 
 class CheckedReferences(References):

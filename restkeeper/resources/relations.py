@@ -3,10 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from restkeeper.errors import Conflict
 from restkeeper.resources.call import Caller
 from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.views import StoredView
 from restkeeper.storage.interface import Record
+
+
+class StillReferenced(Conflict):
+    """Other items refer to this one, so that it cannot be deleted. Change or delete them first."""
 
 
 class References:

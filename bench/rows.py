@@ -11,6 +11,7 @@ from bench.sides import PRODUCT
 from resources.products import RESOURCE
 from restkeeper import exactjson
 from restkeeper.app import stored_collections
+from restkeeper.config import Config
 from restkeeper.resources import find_resources
 from restkeeper.resources.queries import parse
 from restkeeper.resources.views import StoredView
@@ -107,7 +108,7 @@ def _split(part: str, mark: str, value: str) -> list[str]:
 def cursor(place: tuple[object, ...], **order: str) -> str:
     """The cursor of a place in the list of products, in an order (`sort=…`)."""
     args = {name: [value] for name, value in order.items()}
-    listing = parse(args, StoredView(RESOURCE).queryable, 20, 100, order=RESOURCE.order)
+    listing = parse(args, StoredView(RESOURCE).queryable, Config(), 20, 100, order=RESOURCE.order)
     return pagination._cursor(place, pagination._bound("/products", args, listing))
 
 

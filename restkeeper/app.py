@@ -11,7 +11,7 @@ from typing import Any, cast
 from flask import Blueprint
 
 from restkeeper.cli.commands import add_commands, is_running
-from restkeeper.clock import Clock, rfc3339
+from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
 from restkeeper.feature import Feature, loaded
@@ -22,12 +22,13 @@ from restkeeper.resources.functions import run_after, run_before
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
 from restkeeper.seams import mount_routes, seams_of, take_part
-from restkeeper.service import EXTENSION, NAME, START_SECONDS, Service, make_service, serve_blueprints
+from restkeeper.service import EXTENSION, NAME, Service, make_service, serve_blueprints
 from restkeeper.storage import BACKENDS
 from restkeeper.storage.base import MemoryStore
-from restkeeper.storage.errors import RevisionDiffers, StoreError
+from restkeeper.storage.errors import StoreError
 from restkeeper.storage.interface import LAST_IDS
 from restkeeper.storage.interface import Collection as StoredCollection
+from restkeeper.stores import START_SECONDS, convert_former, open_store
 from restkeeper.versions import V1, Versions
 from restkeeper.web import edge, errors, observe
 from restkeeper.web.application import Application, Stage
@@ -110,13 +111,13 @@ class _Program:
         service = self._service(clock)
         if self.serves:
             service.store.initial_content = self._empty
-        is_open = self.serves and service.open_store(wait_seconds)  # a command opens it when it needs it
+        is_open = self.serves and open_store(service, wait_seconds)  # a command opens it when it needs it
         if is_open and self.config.harness and not self._empty:
             self._empty = cast(MemoryStore, service.store).saved()
         app = _application(service, self.features, self.blueprints)
         add_commands(app, self.features, self.closed)
         if is_open:
-            _convert(service)
+            convert_former(service)
         for ready in app.ready.functions:
             ready()
         return app
@@ -138,26 +139,6 @@ class _Program:
             closed=[loaded(resource).name for feature in self.closed for resource in feature.collections],
             clock=clock,
         )
-
-
-def _convert(service: Service) -> None:
-    """Convert items of an earlier revision, at a start. Raises StoreError, also for items that other programs use.
-
-    The items of features, which are keys, are converted while other programs use them: these programs accept the
-    credentials all the same. A program of the former revision can start meanwhile: its items stay in this revision.
-    """
-    is_shared = service.location.shared
-    conversions = [one for one in service.conversions() if not (is_shared and one.former == -one.revision)]
-    for conversion in conversions:
-        if is_shared and conversion.items and conversion.name in service.stored:
-            raise RevisionDiffers(conversion.name, conversion.revision, conversion.former)
-    if conversions:
-        convert = import_module("restkeeper.resources.migration").convert
-        convert(service.store, conversions, rfc3339(service.clock.time()))
-    for conversion in conversions:
-        print(f"restkeeper: the items of {conversion.name} have revision {conversion.revision} now", file=sys.stderr)
-    for line in service.warnings():
-        print(f"restkeeper: {line}", file=sys.stderr)
 
 
 def _application(service: Service, features: Sequence[Feature], blueprints: Sequence[Blueprint]) -> Application:

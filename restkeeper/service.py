@@ -1,20 +1,18 @@
 """The parts that a process creates once, for the application, the server's hooks and the commands."""
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from flask import Blueprint, Flask
 from marshmallow import Schema
 
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
-from restkeeper.resources.call import PROGRAM, of_program
+from restkeeper.resources.call import of_program
 from restkeeper.resources.changes import Domain, Unit
 from restkeeper.resources.checks import RESERVED, require_possible
 from restkeeper.resources.functions import Items
@@ -24,9 +22,7 @@ from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, Views
 from restkeeper.schemas.prepared import worded
 from restkeeper.storage import Location, Options, Store, locate
-from restkeeper.storage.errors import GONE, StoreBusy, StoreContended, StoreUnavailable, StoreUnreachable
 from restkeeper.storage.interface import Collection
-from restkeeper.storage.records import StoredState
 from restkeeper.storage.shares import one_at_a_time
 from restkeeper.versions import V1, Version, Versions, prefix_of
 from restkeeper.web.application import Application
@@ -35,18 +31,12 @@ from restkeeper.web.calls import Lookup
 from restkeeper.web.edge import own_site_check
 from restkeeper.web.operations import Contribution, operation_of
 
-if TYPE_CHECKING:
-    from restkeeper.resources.migration import Conversion
-
 T = TypeVar("T")
 
 CollectionRoutes = Callable[[Blueprint, ServedCollection, Mapping[str, ServedCollection]], None]
 
 EXTENSION = "restkeeper"  # the name in `Flask.extensions`
 NAME = "Restkeeper"
-
-START_SECONDS = 60.0  # for which a start waits for a store that is away or locked
-START_PAUSE_SECONDS = 0.25  # between two attempts
 
 # The stores that the start of the service has opened, by name, with the times when their collections were last
 # converted: the server's workers inherit them. Workers create no missing store: its disk may not be mounted.
@@ -126,60 +116,6 @@ class Service:
     def write(self, work: Callable[[Unit], T], **options: Any) -> T:
         """The result of `work`, for a program in one transaction. Takes the options and raises as `Store.write`."""
         return self.store.write(lambda transaction: work(Unit(self.domain, transaction, of_program())), **options)
-
-    def conversions(self, *, accepts: bool = False) -> "list[Conversion]":
-        """The collections with items of an earlier revision, which need a `Conversion`.
-
-        Sets in all views when their items were last converted.
-        """
-        states, conversions = self.store.stored(), []
-        for stored in (*self.stored.values(), *self.of_features.values()):
-            stored.changed_at = states[stored.name].converted_at
-            revision, items, _ = states[stored.name]
-            if revision < stored.revision.number:
-                names = [version.name for version in self.served]
-                views = {name: self.domain.views_of(stored, name).for_caller(PROGRAM) for name in names}
-                older = {name: view for name, view in views.items() if view.fingerprint != stored.fingerprint}
-                migration = import_module("restkeeper.resources.migration")  # most stores have nothing to convert
-                conversions.append(migration.Conversion(stored, older, revision, items, accepts))
-        return conversions
-
-    def unserved(self, stored: Mapping[str, StoredState]) -> dict[str, StoredState]:
-        """The collections of a store that no resource serves, by name: a selection of `stored`."""
-        others = {*self.stored, *RESERVED, *self.closed}
-        return {name: state for name, state in sorted(stored.items()) if name not in others and name[0] != "_"}
-
-    def warnings(self) -> Iterator[str]:
-        """Lines that say what to do with items of unserved collections, in a store that is not temporary."""
-        stored = {} if self.location.temporary else self.store.stored()
-        for name, (revision, items, _) in self.unserved(stored).items():
-            if items:
-                has = f"the store has {items:,} {'items' if items > 1 else 'item'} of {name}, which no resource serves"
-                rename = "" if revision == GONE else f"`restkeeper rename {name} NEW` if it has another name now, or "
-                yield f"{has}: if no newer program does, run {rename}`restkeeper forget {name}`"
-
-    def open_store(self, wait_seconds: float = 0.0) -> bool:
-        """Open the store now, so that a start without it fails. Raises StoreError.
-
-        While a server is away or another program has the store locked, it tries again, for `wait_seconds`. A worker
-        opens the store later, and this returns False: if a worker ended, the whole server would end.
-        """
-        if self.location.name in started_stores:
-            return False
-        end, waits = self.clock.monotonic() + wait_seconds, False
-        while True:
-            try:
-                self.store.open()
-                return True
-            except StoreUnavailable as error:
-                problem = f"DATABASE_URL={self.location.name!r}: {error}"
-                can_heal = isinstance(error, StoreBusy | StoreContended | StoreUnreachable)
-                if not can_heal or self.clock.monotonic() >= end:
-                    raise StoreUnavailable(problem) from error
-            if not waits:
-                print(f"restkeeper: waits up to {wait_seconds:.0f} s for the store: {problem}", file=sys.stderr)
-            waits = True
-            self.clock.sleep(START_PAUSE_SECONDS)
 
 
 def locate_store(config: Config) -> Location:

@@ -20,11 +20,11 @@ from restkeeper.resources.items import MOST_COUNTED
 from restkeeper.resources.queries import MOST_GROUPS
 from restkeeper.server.exchange import FIELDS, KEEPALIVE, LINE, Exchange
 from restkeeper.server.request import UNCOUNTED
-from restkeeper.service import START_SECONDS
 from restkeeper.storage import shares
 from restkeeper.storage.interface import MOST_INDEXED
 from restkeeper.storage.postgresql import limits as postgresql
 from restkeeper.storage.sqlite import connection, search, writer
+from restkeeper.stores import START_SECONDS
 from restkeeper.web import auth
 from restkeeper.web.handlers import MOST_TOGETHER
 from tests.live import ROOT

@@ -13,6 +13,7 @@ from restkeeper.resources.migration import convert
 from restkeeper.schemas.fields import ListOf, Text, Whole
 from restkeeper.storage.interface import Index
 from restkeeper.storage.postgresql import limits
+from restkeeper.stores import conversions_of
 from tests import stores
 from tests.callers import ADMIN_KEY, key
 from tests.programs import Programs, resource, two_versions
@@ -168,7 +169,7 @@ def test_a_conversion_that_another_program_has_done_is_not_done_again(programs: 
     """Of two that find items to convert, the second one waits, and changes nothing."""
     programs.serve(resource({"name": NAME, "tags": TAGS})).post("/notes", json={"name": "a"})
     late = programs.serve(UPPER, serves=False).application.extensions["restkeeper"]
-    found = late.conversions()
+    found = conversions_of(late)
     before = programs.upgrade(UPPER).get("/notes")
     convert(late.store, found, "")
     after = programs.serve(UPPER).get("/notes")

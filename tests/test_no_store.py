@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from restkeeper.config import Config
-from restkeeper.service import START_PAUSE_SECONDS
+from restkeeper.service import started_stores
 from restkeeper.storage import Options, locate
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.sqlite import connection
+from restkeeper.stores import START_PAUSE_SECONDS
 from tests import stores
 from tests.clock import SetClock
 from tests.live import ROOT, Gunicorn
@@ -136,7 +137,7 @@ def test_only_a_start_fails_for_its_store(tmp_path: Path, monkeypatch: pytest.Mo
     file.write_text("no store")
     with pytest.raises(StoreUnavailable, match="^DATABASE_URL='.*file is not a database"):
         create_app(Config(database_url=url), RESOURCES)
-    monkeypatch.setattr("restkeeper.service.started_stores", {url: {}})
+    monkeypatch.setitem(started_stores, url, {})
     app = create_app(Config(database_url=url), RESOURCES)
     for path in ("/products", "/readyz", "/products/x"):
         refused = app.test_client().get(path)

@@ -38,6 +38,7 @@ from restkeeper.config import ConfigError
 from restkeeper.errors import Forbidden, Unavailable
 from restkeeper.feature import loaded
 from restkeeper.hook import Hook
+from restkeeper.stores import unserved_in
 from restkeeper.web.auth import digest_of
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.endpoint import EndpointConnection, serving
@@ -216,7 +217,7 @@ def test_a_feature_can_change_what_is_created() -> None:
     with pytest.raises(ConfigError, match="'products' is a collection of the service, and what a feature stores"):
         client_with(Feature("items", lambda service: Seams(), items=(RESOURCES[0],)))
     closed = client_with(owned, without={"owned"}).application.extensions["restkeeper"]
-    assert closed.unserved({"notes": (1, 5, None), "gone": (1, 5, None)}).keys() == {"gone"}
+    assert unserved_in(closed, {"notes": (1, 5, None), "gone": (1, 5, None)}).keys() == {"gone"}
     with pytest.raises(ValueError, match=r"^Feature\('x', needs='events'\): must be a tuple, such as \('events',\)$"):
         Feature("x", lambda service: Seams(), needs="events")  # type: ignore[arg-type]
 

@@ -19,6 +19,7 @@ from restkeeper.storage.feed import last_event
 from restkeeper.storage.interface import Record
 from restkeeper.storage.records import StoredState, stored_states
 from restkeeper.storage.sql import Database
+from restkeeper.stores import unserved_in
 
 FORGOTTEN = 500  # items or events in one transaction: limits how long other writes wait
 
@@ -79,7 +80,7 @@ def forget(name: str, yes: bool) -> None:
 
 def _unserved(service: Service, stored: Mapping[str, StoredState], name: str) -> StoredState:
     """What the store has of a collection. Raises Refused if a resource serves it, or there is nothing."""
-    states = service.unserved(stored)
+    states = unserved_in(service, stored)
     if name not in states:
         of = f"it has something of {', '.join(states)}" if states else "it has nothing of others"
         raise Refused(f"{name!r} is served, or the store has nothing of it; {of}")

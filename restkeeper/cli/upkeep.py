@@ -14,6 +14,7 @@ from restkeeper.resources.migration import convert
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound
 from restkeeper.storage.interface import Record
+from restkeeper.stores import conversions_of, warnings_of
 
 
 @click.command(cls=Command)
@@ -46,7 +47,7 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         return
     if forget in [version.name for version in service.versions]:
         raise Refused(f"--forget: {forget} is in versions.py: take it out first")
-    if conversions := service.conversions(accepts=accept):
+    if conversions := conversions_of(service, accepts=accept):
         names = ", ".join(conversion.name for conversion in conversions)
         with progress_bar(f"converting {names}", sum(conversion.items for conversion in conversions)) as bar:
             convert(store, conversions, rfc3339(service.clock.time()), bar.update)
@@ -62,7 +63,7 @@ def migrate(prepare: bool, accept: bool, cancel: bool, forget: str | None) -> No
         stale = (record.id for record in store.scan(items.name) if shorten(record) != record)
         count = sum(map(sum, in_batches(service, stale, partial(_shorten, items.name, shorten))))
         click.echo(f"{items.name}: {count} items are without what only {forget} showed")
-    for line in service.warnings():
+    for line in warnings_of(service):
         click.echo(line, err=True)
 
 

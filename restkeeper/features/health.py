@@ -7,6 +7,7 @@ from restkeeper.errors import Unavailable
 from restkeeper.feature import Seams
 from restkeeper.service import Service, service_of
 from restkeeper.storage.errors import StoreUnavailable
+from restkeeper.stores import warnings_of
 from restkeeper.web.application import Reply
 from restkeeper.web.auth import PROBE, needs
 from restkeeper.web.bodies import JSON, require_acceptable
@@ -43,7 +44,7 @@ def read_readiness() -> Response:
     store = (service := service_of(current_app)).store
     try:
         store.check()
-        differing, unserved = [revision.detail for revision in store.differing()], [*service.warnings()]
+        differing, unserved = [revision.detail for revision in store.differing()], [*warnings_of(service)]
     except StoreUnavailable as error:
         raise Unavailable(f"store: {error.detail}") from (error if error.__cause__ else None)
     body = {"status": "ok", "store": "ok"} | ({"differing": differing} if differing else {})

@@ -13,10 +13,11 @@ import pytest
 from flask.testing import FlaskClient
 
 from restkeeper.config import Config
-from restkeeper.service import START_SECONDS, service_of
+from restkeeper.service import service_of, started_stores
 from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.storage.feed import last_event
 from restkeeper.storage.postgresql import failures, limits, store
+from restkeeper.stores import START_SECONDS
 from restkeeper.web.application import Application
 from tests.clock import SetClock
 from tests.live import Gunicorn
@@ -154,7 +155,7 @@ def test_missing_rights_are_named(
     service_of(create_app(Config(database_url=url))).store.close()
     role = urlsplit(guest).username
     execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; REVOKE ALL ON items FROM {role}")
-    monkeypatch.setattr("restkeeper.service.started_stores", {guest: {}})
+    monkeypatch.setitem(started_stores, guest, {})
     app = create_app(Config(database_url=guest))
     failures._logged.clear()
     refused = app.test_client().get("/readyz"), app.test_client().get("/products")

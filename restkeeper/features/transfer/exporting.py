@@ -18,6 +18,7 @@ from restkeeper.features.transfer import items_of
 from restkeeper.features.transfer.formats import FILE_FORMATS, OWNER_MEMBER, WRITERS, Columns, format_by_name
 from restkeeper.resources.cells import BOM
 from restkeeper.resources.declaration import Ownership
+from restkeeper.stores import warnings_of
 
 
 @click.command("export", cls=Command)
@@ -41,7 +42,7 @@ def export_items(name: str, file: str, file_format: str | None, version: str | N
     owner that no field shows is $owner.
     """
     service = service_of_app(indexed=False)
-    if name not in service.stored and (warnings := "; ".join(service.warnings())):
+    if name not in service.stored and (warnings := "; ".join(warnings_of(service))):
         raise Refused(f"there is no collection {name!r}; {warnings}")
     view = items_of(service, name, version)
     service.store.count(name)  # raises RevisionDiffers

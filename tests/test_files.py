@@ -22,7 +22,7 @@ from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
 from restkeeper.features.files.declarations import declare
-from restkeeper.features.files.file import read_file, say, stamp_of, write_file
+from restkeeper.features.files.file import exchange, read_file, say, stamp_of, write_file
 from restkeeper.features.files.reading import FileError, key_of, parse
 from restkeeper.features.files.saving import SavedFile
 from restkeeper.seams import take_part
@@ -506,23 +506,31 @@ def test_an_edit_just_before_the_write_is_not_overwritten(served: Served, monkey
     assert served.get("/posts") == served.data["posts"]
 
 
+def replacing(file: Path, text: str) -> None:
+    """Write a file as many editors do: another one gets its name."""
+    (new := file.with_name("db.json.new")).write_text(text)
+    new.rename(file)
+
+
+@pytest.mark.parametrize("is_exchanged", [True, False])
+@pytest.mark.parametrize("save", [Path.write_text, replacing])
 def test_an_edit_at_the_moment_of_the_write_is_kept_beside(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], save: Any, is_exchanged: bool
 ) -> None:
-    """After the last look at the file; a line names where it is."""
+    """After the last look at the file; a line names where it is. Without the exchange of Linux, if it is in place."""
     edited = {**BLOG, "profile": {"name": "edited"}}
 
-    def edit_first(*files: Path) -> None:
-        monkeypatch.undo()
-        served.file.write_text(json.dumps(edited))
-        os.replace(*files)
+    def edit_first(*files: Path) -> bool:
+        save(served.file, json.dumps(edited))
+        return is_exchanged and exchange(*files)
 
-    monkeypatch.setattr(os, "replace", edit_first)
+    monkeypatch.setattr("restkeeper.features.files.file.exchange", edit_first)
     assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
     assert served.data == {**BLOG, "posts": [{**BLOG["posts"][0], "views": 101}, BLOG["posts"][1]]}
     files = {each.name: json.loads(each.read_bytes()) for each in served.file.parent.iterdir()}
-    assert files == {"db.json": served.data, "db.json.edited": edited}
-    assert capsys.readouterr().err == "db.json: what was saved at the moment of a write is in db.json.edited\n"
+    is_kept = is_exchanged or save is Path.write_text
+    assert files == {"db.json": served.data} | ({"db.json.edited": edited} if is_kept else {})
+    assert ("what was saved at the moment of a write is in db.json.edited\n" in capsys.readouterr().err) is is_kept
 
 
 def test_an_edit_deletes_what_others_refer_to(served: Served) -> None:

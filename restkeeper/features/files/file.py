@@ -1,11 +1,13 @@
 """A JSON file and the schema beside it: both are read, and the file is written. A stamp tells when others write one."""
 
+import ctypes
 import errno
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import click
 
@@ -14,6 +16,8 @@ from restkeeper.storage.location import is_mount
 
 SCHEMA = ".schema.json"  # ends the name of the schema beside a JSON file
 EDITED = ".edited"  # ends the name of a version of the file that another program saved during a write
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux: <fcntl.h>, and <linux/fs.h>, see renameat2(2)
 
 Stamp = tuple[int, ...]
 Look = tuple[Stamp, Stamp]  # of the data, and of the schema
@@ -94,7 +98,10 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
             os.link(target, previous)
         if stamp_of(path) not in ((), stamp):
             return ()
-        os.replace(temporary, target)
+        if exchange(temporary, target):
+            os.replace(temporary, previous)
+        else:
+            os.replace(temporary, target)
         if stamp_of(previous) not in ((), stamp):
             os.replace(previous, edited := target.with_name(target.name + EDITED))
             say(f"{path.name}: what was saved at the moment of a write is in {edited.name}")
@@ -109,6 +116,15 @@ def write_file(path: Path, content: Content, stamp: Stamp, access: os.stat_resul
     finally:
         os.close(folder)
     return written
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Give each of two files the name of the other, at one moment. False where only one can have a new name.
+
+    So a file that another program puts in the place of the former one just before that is not lost.
+    """
+    rename: Any = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    return bool(rename) and not rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
 
 
 def _write_in_place(target: Path, data: bytes) -> Stamp:

@@ -57,16 +57,81 @@ def test_the_service_of_a_file_returns_what_the_file_has(tmp_path: Path) -> None
     resources = [*open_ones[:2], closed[2]]
     texts = {name: [json.dumps(each).encode() for each in found] for name, found in items.items()}
     write_service(tmp_path / "blog", None, lambda folder: eject(folder, resources, texts, tmp_path / "routes.py"))
+    require_passing(tmp_path / "blog")
+
+
+def require_passing(folder: Path) -> None:
+    """Run the tests of a service, as its `make test`; all of them pass."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "restkeeper.pytest_plugin", "-p", "no:cacheprovider"],
-        cwd=tmp_path / "blog",
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
     )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert (done.returncode, "skipped" in done.stdout) == (0, False), done.stdout + done.stderr
+
+
+VARIED: dict[str, Any] = {
+    "posts": [{"id": 1, "t": "a"}, {"id": "a1b2", "t": None}, {"id": 3.5}, {"id": -4}, {"id": "x y"}, {"id": "a/b"}],
+    "comments": [{"id": 1, "postId": 1}, {"id": 2, "postId": "a1b2"}, {"id": 3, "postId": None}, {"id": 4}],
+    "tags": [{"id": 1}, {"id": 2, "postId": "gone"}, {"t": "no id"}],
+    "labels": [{"id": "l1", "tagId": "1"}, {"id": "l2", "tagId": 2, "labelId": "l2"}, {"id": "l3", "labelId": "l1"}],
+    "größen": [{"id": 1, "größe": 1, "日本": {"a b": None, "class": 1, "": 2}}, {"id": 2, "first-name": "x", "_v": 0}],
+    "keys": [{"id": 1, "class": "c", "version": "v", "created_at": 1, "fields": 2, "blog-postId": 1}],
+    "blog-posts": [
+        {"id": 1, "v": 1},
+        {"id": 2, "v": "one"},
+        {"id": 3, "v": [1, {"a": None}]},
+        {"id": 4, "v": {"b": 1}},
+    ],
+    "users": [{"id": 7, "mail": "BOB@EXAMPLE.ORG", "day": "2000-02-29", "at": "2026-01-31t12:00:00.5+02:00"}],
+    "numbers": [{"id": 2**63 - 1, "n": 0.1}, {"id": 2**63, "n": 1}, {"id": 0, "n": 1e300}, {"id": 4, "n": -5}],
+    "large": [{"id": 1, "t": "x" * 140_000}],
+    "empty": [],
+    "none": {},
+    "single": {"id": 7, "dark": True, "version": 2},
+}
+OPTIONS = "--login users --routes db.json --delay 300-800 --fail 5% --static public --ro --no-save -p 80 -H x".split()
+
+
+def test_a_varied_file_is_a_service_whose_tests_pass(tmp_path: Path) -> None:
+    """They create, read, change and delete its items. All that is left out, or is another one there, has a line."""
+    (file := tmp_path / "db.json").write_text(json.dumps(VARIED))
+    (tmp_path / "public").mkdir()
+    run = CliRunner().invoke(main, ["eject", str(file), str(folder := tmp_path / "blog"), *OPTIONS])
+    assert run.exit_code == 0, run.output
+    left = "items are left out, which a service refuses; the first is"
+    instead = [f"left out: {option}: " for option in ("--login", "--routes", "--static", "--delay", "--fail", "public")]
+    instead += [f"left out: {option}: " for option in ("--read-only", "--no-save", "--port", "--host")]
+    for line in (
+        f"posts: 2 {left} x y: #/id must be 1 to 64 of ",
+        f"numbers: 1 {left} {2**63}: the number {2**63} is out of range",
+        f"large: 1 {left} 1: the item would have 140",
+        "tags: items without an id get one",
+        "tags.postId: 1 of 1 values are no ids of posts: no relation",
+        "keys.blog-postId: no relation, as its schema has no field of this name",
+        "posts.id: 3 values are texts there, as other ids are",
+        "comments.postId: 1 values are texts there, as other ids are",
+        "labels.tagId: 1 values are numbers there, as other ids are",
+        *instead,
+    ):
+        assert f"\n  {line}" in run.output, run.output
+    require_passing(folder)
+
+
+def test_a_strict_file_is_a_strict_service(tmp_path: Path) -> None:
+    """Its relations can have another suffix."""
+    data = {"posts": [{"id": 1, "title": "x"}], "comments": [{"id": 1, "post_ref": 1}], "profile": {"name": "x"}}
+    (file := tmp_path / "db.json").write_text(json.dumps(data))
+    options = ["--strict", "--fks", "_ref"]
+    run = CliRunner().invoke(main, ["eject", str(file), str(folder := tmp_path / "blog"), *options])
+    assert run.exit_code == 0 and "nothing is required" not in run.output, run.output
+    assert "title = AnyText(required=True)" in (folder / "schemas/post.py").read_text()
+    assert "post_ref = IntegerReference(" in (folder / "schemas/comment.py").read_text()
+    require_passing(folder)
 
 
 ROUTES = """

@@ -8,12 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from restkeeper import exactjson
-from restkeeper.config import Config
-from restkeeper.errors import InvalidJson, shortened
-from restkeeper.exactjson import Buffer
 from restkeeper.features.files import fields
 from restkeeper.features.files.jsonschema import FILE_CLASSES, SERVICE_CLASSES, Call, Class, text_of
-from restkeeper.features.files.reading import Content, id_of
 from restkeeper.resources.resource import Resource
 
 _DECLARE = """
@@ -25,12 +21,13 @@ from restkeeper import find_resources  # noqa: E402
 declare({resource.public_name: resource for resource in find_resources(resources)})
 """
 _FIELDS = "file_fields"  # the module of the service that gets FILE_CLASSES
-_TESTS = '''"""The service returns its samples as they are."""
+_TESTS = '''"""The service returns its samples as they are, and changes them."""
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -38,51 +35,55 @@ from restkeeper import Space
 
 SAMPLES = [*Path(__file__).parent.parent.glob("storage/samples/*.ndjson")]
 PATHS = {}
+OWN = {}  # fields that refer to the same collection: an item that refers to itself is not created by a POST
+ITEMS = {PATHS.get(file.stem, file.stem): list(map(json.loads, file.open(encoding="utf-8"))) for file in SAMPLES}
+
+pytestmark = pytest.mark.skipif(sum(file.stat().st_size for file in SAMPLES) > 2**20, reason="too many for a test")
 
 
-@pytest.mark.skipif(sum(file.stat().st_size for file in SAMPLES) > 2**20, reason="too many for a test")
-def test_the_samples_are_served(api: Space) -> None:
-    """Each collection has the items of its file, and a single item is that of its file."""
-    samples = {PATHS.get(file.stem, file.stem): list(map(json.loads, file.open(encoding="utf-8"))) for file in SAMPLES}
-    api.seed(samples)
-    for name, items in samples.items():
-        with urlopen(f"{api.url}/{quote(name)}") as response:
-            served = json.load(response)
-        assert (served if isinstance(served, list) else [served]) == items[:10_000]
+@pytest.fixture
+def samples(api: Space) -> Space:
+    """A service that has the samples."""
+    api.seed(ITEMS)
+    return api
+
+
+def send(api: Space, method: str, path: str, body: Any = None) -> Any:
+    """The JSON of a response. Raises HTTPError."""
+    data, fields = json.dumps(body).encode() if body is not None else None, {"Content-Type": "application/json"}
+    with urlopen(Request(f"{api.url}/{path}", data, fields, method=method)) as response:
+        return json.load(response)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_the_samples_are_served(samples: Space, name: str) -> None:
+    """A collection has the items of its file, and a single item is that of its file."""
+    served = send(samples, "GET", quote(name))
+    assert (served if isinstance(served, list) else [served]) == ITEMS[name][:10_000]
+
+
+@pytest.mark.parametrize("name", [name for name, items in ITEMS.items() if items])
+def test_samples_are_changed_deleted_and_created(samples: Space, name: str) -> None:
+    """The first and the last item of a collection, or a single item, which is only changed."""
+    path = quote(name)
+    if not isinstance(send(samples, "GET", path), list):
+        (single,) = ITEMS[name]
+        assert send(samples, "PUT", path, {**single}) == send(samples, "PATCH", path, plain(single)) == single
+        return
+    others = [item for item in ITEMS[name] if all(item["id"] != item.get(field) for field in OWN.get(name, ()))]
+    for item, other in zip(others[:1] + others[-1:], others[-1:] + others[:1], strict=True):
+        address, replaced = f"{path}/{quote(str(item['id']))}", {**other, "id": item["id"]}
+        assert send(samples, "PUT", address, replaced) == send(samples, "GET", address) == replaced
+        assert send(samples, "PATCH", address, plain(item)) == {**replaced, **plain(item)}
+        assert send(samples, "DELETE", address)["id"] == item["id"]
+        assert item["id"] not in [each["id"] for each in send(samples, "GET", path)]
+        assert send(samples, "POST", path, item) == send(samples, "GET", address) == item
+
+
+def plain(item: dict[str, Any]) -> dict[str, Any]:
+    """The members that a PATCH sets: it would delete those that are null, and merge objects."""
+    return {name: value for name, value in item.items() if value is not None and not isinstance(value, dict)}
 '''
-
-
-def leave_out(content: Content) -> list[str]:
-    """Remove the items that only a file can have. Returns lines about all removed parts.
-
-    A single item then has no members.
-    """
-    lines = [f"left out: {line}" for line in content.unserved]
-    lines += [f"left out: {shortened(name)} begins with $" for name in content.members if name[:1] == "$"]
-    for name in content.kinds:
-        member, refused = content.members[name], list[str]()
-        for key, text in content.items(name):
-            if fault := _fault_in(text):
-                refused.append(f"{id_of(key)}: {fault}")
-                if isinstance(member, dict):
-                    del member[key]
-                else:
-                    content.members[name] = b"{}"
-        if refused and isinstance(member, dict):
-            about = "items are left out, which a service refuses; the first is"
-            lines.append(f"{name}: {len(refused)} {about} {refused[0]}")
-        elif refused:
-            lines.append(f"{name} is empty there, as a service refuses what it has: {refused[0].partition(': ')[2]}")
-    return lines
-
-
-def _fault_in(text: Buffer) -> str:
-    """Why a service refuses an item; empty if it does not."""
-    try:
-        fault = next(exactjson.faults_in_values(exactjson.loads(bytes(text), Config.max_depth)), None)
-    except InvalidJson as problem:
-        return problem.detail
-    return f"{fault['pointer']} {fault['detail']}" if fault else ""
 
 
 def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Sequence[bytes]], routes: Path) -> None:
@@ -99,14 +100,16 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
     source = re.sub(r"from restkeeper\.schemas\.\w+ import", "from restkeeper import", inspect.getsource(fields))
     paths = {resource.name: resource.path for resource in resources if resource.path}  # the samples have the names
     tests = _TESTS.replace("PATHS = {}", f"PATHS: dict[str, str] = {text_of(paths)}")
+    tests = tests.replace("OWN = {}", f"OWN: dict[str, list[str]] = {text_of(_references_inside(resources))}")
     written = {f"schemas/{_FIELDS}.py": source, "tests/test_service.py": tests, "storage/upgrades.py": f"{upgrades}\n"}
     written["app.py"] = app
     for resource in resources:
         module = resource.singular + "_" * keyword.iskeyword(resource.singular)
         written[f"schemas/{module}.py"] = _schema(resource)
         written[f"resources/{resource.name}.py"] = _declaration(resource, module)
-        items = (exactjson.dumps(exactjson.loads(bytes(text))) + b"\n" for text in texts[resource.public_name])
-        (folder / f"storage/samples/{resource.name}.ndjson").write_bytes(b"".join(items))
+        items = [exactjson.dumps(exactjson.loads(bytes(text))) + b"\n" for text in texts[resource.public_name]]
+        if items or not resource.singleton:
+            (folder / f"storage/samples/{resource.name}.ndjson").write_bytes(b"".join(items))
     if routes.is_file():
         source = routes.read_text(encoding="utf-8")
         written["routes.py"] = source + _DECLARE * bool(re.search(r"^(def )?declare\b", source, re.MULTILINE))
@@ -116,6 +119,16 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
         written["app.py"] = app.replace(call, f"\n        {call},\n        {more},\n    ")
     for name, text in written.items():
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _references_inside(resources: Sequence[Resource]) -> dict[str, list[str]]:
+    """The fields that refer to items of the same collection, by its public name."""
+    inside = {}
+    for resource in resources:
+        references = resource.newest.references.items()
+        if names := [name for name, reference in references if reference.to == resource.name]:
+            inside[resource.public_name] = names
+    return inside
 
 
 def _declaration(resource: Resource, module: str) -> str:

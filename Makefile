@@ -76,6 +76,7 @@ bench-large: $(VENV)/.bench ## what 10,000,000 items cost on PostgreSQL (20 GB o
 soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exactly once, linearizable and delivered under faults; attacks; conversions
 	@for store in sqlite postgresql; do for proof in soak attacks conversions; do \
 	  $(BIN)/python -m tests.$$proof --store $$store || exit 1; done; done
+	@$(BIN)/python -m tests.soak --store file
 	@SCHEMATHESIS_SEED=$$(date +%s) $(BIN)/pytest -m "matrix or not matrix" tests/test_schemathesis.py
 
 pictures: $(VENV)/.dev ## make the drawings of docs/architecture.md, and the pictures of the README with Chromium

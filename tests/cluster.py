@@ -133,7 +133,7 @@ def running(store: str, *, instances: int = 0, workers: int = WORKERS, **setting
         yield stack.enter_context(Cluster(folder, url, instances=instances, workers=workers, server=server, **settings))
 
 
-def add_options(options: argparse.ArgumentParser) -> None:
-    """The options of a proof that choose its service."""
-    options.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
+def add_options(options: argparse.ArgumentParser, *stores: str) -> None:
+    """The options of a proof that choose its service. It can have other `stores`, too."""
+    options.add_argument("--store", choices=["sqlite", "postgresql", *stores], default="sqlite")
     options.add_argument("--instances", type=int, default=0, help="default: 1 on SQLite, 3 on PostgreSQL")

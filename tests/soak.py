@@ -7,7 +7,7 @@ functions before and after each write have run once. Without faults, what a rule
 
 `python -m tests.soak` runs it on SQLite; four times a second a process or all of them are killed with -9. With
 `--store postgresql` there are three instances, with faults of the database too. `--kills 200` kills so many processes,
-and does nothing else. `make test` runs it for some seconds.
+and does nothing else; with `--store file`, those that serve a JSON file. `make test` runs it for some seconds.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from itertools import cycle
 from typing import Any, NamedTuple, TypeVar
 
 from tests.cluster import SECURED, Cluster, add_options, running
+from tests.file_kills import kill_file_servers
 from tests.histories import FeedEvent, Operation, Refusal, check, check_log
 from tests.live import ROOT
 from tests.races import race
@@ -43,6 +44,7 @@ WEBHOOK_SECONDS = 5  # for which an endpoint, which is in the process of the cli
 EVERY = 0.25  # seconds from the end of a fault to the next
 ROUNDS = 100  # of each race for what a rule allows once
 RESPONSES = 5000  # after which everything has happened: mostly after some hundreds
+FILE_KILLS = 300  # of servers of a JSON file
 KILLS_A_ROUND = 4  # of the faults that kill a process
 SHOWN = 20  # lines of what is wrong
 SETTINGS = {
@@ -332,9 +334,11 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(prog="python -m tests.soak")
     options.add_argument("--seconds", type=float, default=300.0)
     options.add_argument("--kills", type=int, default=0)
-    add_options(options)
+    add_options(options, "file")
     arguments = options.parse_args()
-    if kills := arguments.kills:
+    if arguments.store == "file":
+        kill_file_servers(arguments.kills or FILE_KILLS)
+    elif kills := arguments.kills:
         soak(0, -(-kills // KILLS_A_ROUND), arguments.store, arguments.instances, only_kills=True)
     else:
         soak(arguments.seconds, 1, arguments.store, arguments.instances)

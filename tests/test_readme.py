@@ -76,7 +76,7 @@ RUN_ELSEWHERE = {
     "make": "the checks of this repository",
     "restkeeper": "tests/test_live_server.py, tests/test_delivering.py, tests/test_copying.py",
     "the": "tests/test_renaming.py: what a start says",
-    "pip": "tests/test_wheel.py",
+    **dict.fromkeys(("pip", "pipx", "uvx"), "tests/test_wheel.py"),
     "python": "make bench",
     **dict.fromkeys(("cp", "install", "systemctl"), "tests/test_systemd.py"),
     **dict.fromkeys(("0", "DATABASE_URL=sqlite:////var/lib/restkeeper/restkeeper.db"), "tests/test_deployment.py"),

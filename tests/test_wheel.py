@@ -1,5 +1,6 @@
 """The installed engine: from its wheel, in an empty environment, beside a project with similar module names."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.live import ROOT
+from tests.test_readme import blocks
 from tests.waiting import SECONDS
 
 pytestmark = [pytest.mark.matrix]
@@ -44,8 +46,10 @@ class Served(unittest.TestCase):
 """
 
 
-def run(command: list[str | Path], folder: Path, *, code: int = 0) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=5 * SECONDS)
+def run(command: list[str | Path], folder: Path, *, code: int = 0, environ: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=5 * SECONDS
+    )
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
 
@@ -79,6 +83,23 @@ def test_a_checkout_gets_the_command(bin: Path, tmp_path: Path) -> None:
     (own,) = tmp_path.glob("lib/python*/site-packages")
     (own / "pinned.pth").write_text(f"{pinned}\n")
     assert "Usage: restkeeper" in run([tmp_path / "bin/restkeeper", "--help"], tmp_path)
+
+
+def test_each_command_of_the_page_on_installation_works(tmp_path: Path) -> None:
+    """In their order, in a copy of this checkout; instead of serving, the command prints its help."""
+    copied = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "dist")
+    checkout = shutil.copytree(ROOT, tmp_path / "checkout", ignore=copied)
+    venv.create(tmp_path / "tools", with_pip=True)
+    tools, home = tmp_path / "tools/bin", {"PIPX_HOME": f"{tmp_path}/pipx", "PIPX_BIN_DIR": f"{tmp_path}/bin"}
+    run([tools / "pip", "install", "-q", "--disable-pip-version-check", "uv", "pipx"], tmp_path)
+    lines = [block.text for block in blocks("install.md", "text")]
+    script = "".join(lines).replace("restkeeper db.json", "restkeeper --help")
+    environ = os.environ | home | {"PATH": f"{tools}:{os.environ['PATH']}", "UV_CACHE_DIR": f"{tmp_path}/uv"}
+    output = run(["bash", "-euo", "pipefail", "-c", script], checkout, environ=environ)
+    assert "Usage: restkeeper" in output
+    assert "Usage: restkeeper" in run([tmp_path / "bin/restkeeper", "--help"], tmp_path)
+    run([checkout / ".venv/bin/python", "-c", "import psycopg, psycopg_pool, redis"], tmp_path)
+    assert len([*checkout.glob("shop/wheels/restkeeper-*.whl")]) == 1
 
 
 @pytest.fixture(scope="module")

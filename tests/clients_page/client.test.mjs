@@ -1,9 +1,13 @@
 // The modules of docs/clients.md that need no packages, against a space of the test harness: its control is in CONTROL.
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
 import { beforeEach, test } from 'node:test'
 import { API, send, update } from './client.mjs'
 import { messagesOf } from './errors.mjs'
+import { follow } from './follow.mjs'
 import { items } from './lists.mjs'
+import { verify } from './verify.mjs'
 
 const products = `${API}/products`
 const control = (path, value) => send('POST', `${process.env.CONTROL}/${path}`, value)
@@ -86,4 +90,44 @@ test('errors have the names of fields', async () => {
   assert.deepEqual(messagesOf(duplicate), { sku: 'is taken by another item' })
   assert.deepEqual(messagesOf({ errors: [{ pointer: '#', detail: 'a' }, { pointer: '#', detail: 'b' }] }), { '': 'a; b' })
   assert.deepEqual(messagesOf({}), {})
+})
+
+test('events are read once each, over interruptions and from a cursor', async () => {
+  for (const name of ['Chair', 'Desk', 'Lamp']) await create(name)
+  const [{ id: first }] = (await send('GET', `${API}/events`)).data
+  for (const kind of ['close', 'cut_response']) await fault(kind, 'GET', { path: '*/events' })
+  const found = []
+  for await (const [cursor, { data, type }] of follow(first, 'collection=products')) {
+    found.push([cursor > first, type, data.name])
+    if (found.length === 2) await create('Shelf')
+    if (found.length === 3) break
+  }
+  assert.deepEqual(found, ['Desk', 'Lamp', 'Shelf'].map((name) => [true, 'product.created', name]))
+  await fault('respond', 'GET', { path: '*/events', status: 410 })
+  await assert.rejects(follow(first).next(), { status: 410 })
+})
+
+test('a webhook is verified', async (context) => {
+  const messages = []
+  const server = createServer(async (request, response) => {
+    let body = ''
+    for await (const part of request.setEncoding('utf8')) body += part
+    messages.push([request.headers, body])
+    response.writeHead(204).end()
+  }).listen(0, '127.0.0.1')
+  context.after(() => server.close().closeAllConnections())
+  await once(server, 'listening')
+  const url = `http://127.0.0.1:${server.address().port}/`
+  const { id, secret } = (await send('POST', `${API}/webhooks`, { url })).data
+  await send('POST', `${API}/webhooks/${id}/ping`)
+  await send('PATCH', `${process.env.CONTROL}/clock`, { advance: 1 })
+  const [[headers, body]] = messages
+  assert.equal(verify(secret, headers, body).type, 'webhook.ping')
+  const old = { ...headers, 'webhook-timestamp': headers['webhook-timestamp'] - 600 }
+  for (const [others, text] of [[headers, `${body} `], [old, body], [{}, body]]) {
+    assert.throws(() => verify(secret, others, text), /forged or old/)
+  }
+  const rotated = { ...headers, 'webhook-signature': `v1,AAAA ${headers['webhook-signature']}` }
+  assert.equal(verify(secret, rotated, body).type, 'webhook.ping')
+  assert.throws(() => verify('whsec_AAAA', headers, body), /forged or old/)
 })

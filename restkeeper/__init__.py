@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from restkeeper.errors import Conflict as Conflict
     from restkeeper.errors import Forbidden as Forbidden
     from restkeeper.errors import NotFound as NotFound
+    from restkeeper.errors import Unavailable as Unavailable
     from restkeeper.errors import ValidationFailed as ValidationFailed
     from restkeeper.feature import Feature as Feature
     from restkeeper.feature import Seams as Seams
@@ -72,7 +73,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "app": ["create_app"],
     "config": ["Config", "ConfigError"],
-    "errors": ["BadRequest", "Conflict", "Forbidden", "NotFound", "ValidationFailed"],
+    "errors": ["BadRequest", "Conflict", "Forbidden", "NotFound", "Unavailable", "ValidationFailed"],
     "feature": ["Feature", "Seams"],
     "features": ["FEATURES"],
     "reading": ["find_items", "read_item", "shown"],

@@ -6,9 +6,11 @@ from typing import Any
 from flask import Blueprint
 
 from restkeeper.config import ConfigError
+from restkeeper.errors import Unavailable
 from restkeeper.feature import Feature, Seams, loaded
 from restkeeper.resources.changes import Domain
 from restkeeper.service import Service
+from restkeeper.storage.errors import StoreUnavailable
 from restkeeper.web.auth import Credentials
 from restkeeper.web.operations import Contribution
 
@@ -51,12 +53,24 @@ def take_part(service: Service, seams: Seams) -> None:
         if domain.once is not Domain.once:
             raise ConfigError("features: two of them have the seam `once`: close 'idempotency', or the other one")
         domain.once = seams.once
-    service.store.beginning.add(*seams.beginning)
-    service.store.committing.add(*seams.committing)
+    service.store.beginning.add(*map(_of_store, seams.beginning))
+    service.store.committing.add(*map(_of_store, seams.committing))
     domain.changing.add(*seams.changing)
     domain.changed.add(*seams.changed)
     app.ready.add(*seams.ready)
     service.contributions.extend(seams.describe)
+
+
+def _of_store(function: Callable[..., object]) -> Callable[..., object]:
+    """A function for a seam of the store, which knows no problems: Unavailable is StoreUnavailable there."""
+
+    def call(*arguments: Any) -> object:
+        try:
+            return function(*arguments)
+        except Unavailable as problem:
+            raise StoreUnavailable(str(problem)) from problem
+
+    return call
 
 
 def mount_routes(service: Service, seams: Seams) -> None:

@@ -29,13 +29,14 @@ from restkeeper import (
     Status,
     Text,
     Time,
+    Unavailable,
     Unit,
     Visible,
     needs,
 )
 from restkeeper.__main__ import COMMANDS
 from restkeeper.config import ConfigError
-from restkeeper.errors import Forbidden, Unavailable
+from restkeeper.errors import Forbidden
 from restkeeper.feature import loaded
 from restkeeper.hook import Hook
 from restkeeper.stores import unserved_in
@@ -200,12 +201,16 @@ def test_a_feature_can_change_what_is_created() -> None:
     def stamp(unit: Unit, change: Change) -> Change:
         if change.item_before is not None or change.item is None:
             return change
+        calls.append(change.kind)
         return change.revised({**change.item, "name": f"{change.item['name']}!"})
 
+    calls = list[str]()
     client = client_with(Feature("stamp", lambda service: Seams(changing=[stamp])))
     sent = {"json": {"name": "Lamp"}, "headers": ADMIN | {"Idempotency-Key": "1"}}
     made, again = (client.post("/products", **sent) for _ in range(2))
     assert made.json["name"] == "Lamp!" and made.data == again.data
+    assert len(calls) == 2  # the first time, after an attempt with the response that was expected
+    assert client.post("/products", json={"name": "Desk"}, headers=ADMIN).json["name"] == "Desk!" and len(calls) == 3
     stored = client.get(made.headers["Location"], headers=ADMIN)
     assert (stored.json, stored.headers["ETag"]) == (made.json, made.headers["ETag"])
     notes = Resource("notes", "note", BrandSchema, ownership=Ownership.ALL)
@@ -222,8 +227,9 @@ def test_a_feature_can_change_what_is_created() -> None:
         Feature("x", lambda service: Seams(), needs="events")  # type: ignore[arg-type]
 
 
+@pytest.mark.needs("keys")
 def test_a_feature_can_save_elsewhere_what_is_committed() -> None:
-    """What it cannot save is not stored, and the client gets 503."""
+    """What it cannot save is not stored, and the client gets 503; a read that notes the use of a key is none of it."""
     works = [True]
 
     def save(transaction: Any) -> None:
@@ -232,7 +238,11 @@ def test_a_feature_can_save_elsewhere_what_is_committed() -> None:
 
     client = client_with(Feature("copies", lambda service: Seams(committing=[save])))
     sent = {"json": {"name": "Lamp"}, "headers": ADMIN}
+    key = client.post("/api/v1/keys", json={"name": "reader", "scopes": ["products:read"]}, headers=ADMIN).json[
+        "secret"
+    ]
     works[0] = False
+    assert client.get("/products", headers={"X-API-Key": key}).json == []
     assert client.post("/products", **sent).status_code == 503
     works[0] = True
     assert client.get("/products", headers=ADMIN).json == []

@@ -68,7 +68,8 @@ class ServedCollection:
 
     `views` are how callers see the items. `choices` are the values that a field, or an element of an array field, can
     have, and `defaults` the values of fields that were not sent, where only the service knows these values.
-    `relations` lead to the items that can be embedded.
+    `relations` lead to the items that can be embedded. `keeps_new` is whether new items are stored as they are loaded:
+    until a feature changes one.
     """
 
     stored: StoredView
@@ -79,6 +80,7 @@ class ServedCollection:
     choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
     relations: Mapping[str, Relation] = field(default_factory=dict)
+    keeps_new: bool = True
 
     def __post_init__(self) -> None:
         self.name, self.resource, config = self.stored.name, self.stored.resource, self.config

@@ -288,14 +288,14 @@ class Creations(Commands):
         self.commands = self.complete(self.commands)
         self.new = new_records(self.to, self.commands, is_array=self.is_array)
         of, conditions = self.to.served, self.commands[0].conditions
-        is_changed = not {"before create", "after create"}.isdisjoint(of.resource.functions)
-        if not (of.resource.has_integer_ids or conditions is not NONE or is_changed):
+        keeps_new = of.keeps_new and {"before create", "after create"}.isdisjoint(of.resource.functions)
+        if keeps_new and conditions is NONE and not of.resource.has_integer_ids:
             self.early_answer = self._answer(self.new)
 
     def do_all(self, unit: CommandUnit) -> Answer:
         records = unit.create(self.to, self.commands, self.new)
         if self.early_answer and records != self.new:  # by a feature
-            self.early_answer = None
+            self.early_answer, self.to.served.keeps_new = None, False
             raise RecordChanged("a feature has changed a new item")  # the store repeats the work
         return self.early_answer or self._answer(records)
 

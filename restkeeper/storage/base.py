@@ -5,6 +5,7 @@ It knows records and queries, and no requests.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -47,9 +48,9 @@ class Store(ABC):
     StoreUnavailable if the store does not respond in time, cannot be opened, or was written by a newer program
     that this one cannot work with. Each that reads sees one moment.
 
-    `beginning` are called before each transaction that can write, and can write in transactions of their own;
-    `committing` before the commit, which can be that of several writes. A StoreUnavailable that one raises is the
-    outcome of these writes. In a file and in memory, no other caller writes meanwhile.
+    `beginning` are called before each transaction that can write, except before those in which they write themselves;
+    `committing` before the commit, which can be that of several writes, when the store has accepted all changes. They
+    read there, and do not write. A StoreUnavailable that one raises is the outcome of these writes.
     """
 
     feed: ClassVar[str]  # of the backend: see `feed.feed_of`
@@ -61,6 +62,7 @@ class Store(ABC):
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._collections = {collection.name: collection for collection in collections}
         self.beginning: Hook[Callable[[], object]] = Hook()
+        self._is_beginning: ContextVar[bool] = ContextVar("is_beginning", default=False)
         self.committing: Hook[Callable[[Transaction], object]] = Hook()
 
     def open(self, *, alone: bool = False, indexed: bool = True) -> None:
@@ -207,6 +209,17 @@ class Store(ABC):
                     plan.update(dict.fromkeys(alone, True))
                     pause = CONTENDED_SECONDS
             self._clock.sleep(pause)
+
+    def _begin(self) -> None:
+        """Call what is `beginning`, unless this is a write of one of them."""
+        if not self.beginning.functions or self._is_beginning.get():
+            return
+        token = self._is_beginning.set(True)
+        try:
+            for begin in self.beginning.functions:
+                begin()
+        finally:
+            self._is_beginning.reset(token)
 
     @abstractmethod
     def _write(

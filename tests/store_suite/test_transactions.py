@@ -48,16 +48,11 @@ def test_a_failed_work_is_rolled_back(store: Store) -> None:
 
 
 def test_what_is_committing_ends_a_transaction(store: Store) -> None:
-    """What is beginning can write, before; what is committing sees what was written, and can refuse it."""
-    begun, seen = [False], list[list[str]]()
-
-    def begin() -> None:
-        if not begun[0]:
-            begun[0] = True
-            store.write(lambda transaction: transaction.insert("things", record("first")), wait=False)
+    """It sees what was written, if the store accepts that, and can refuse it."""
+    seen = list[list[str]]()
 
     def commit(transaction: Transaction) -> None:
-        seen.append([id for id in ("a", "b", "first") if is_there(transaction, id)])
+        seen.append([id for id in ("a", "b") if is_there(transaction, id)])
         if "b" in seen[-1]:
             raise StoreUnavailable("it cannot be saved elsewhere")
 
@@ -67,12 +62,28 @@ def test_what_is_committing_ends_a_transaction(store: Store) -> None:
         return False
 
     assert store.count("things") == 0
-    store.beginning.add(begin)
     store.committing.add(commit)
-    store.write(lambda transaction: transaction.insert("things", record("a")))
+    store.write(lambda transaction: transaction.insert("things", record("a", sku="1")))
     with pytest.raises(StoreUnavailable, match="elsewhere"):
-        store.write(lambda transaction: transaction.insert("things", record("b")))
-    assert (seen, ids(store)) == ([["first"], ["a", "first"], ["a", "b", "first"]], ["a", "first"])
+        store.write(lambda transaction: transaction.insert("things", record("b", sku="2")))
+    with pytest.raises(DuplicateValue):
+        store.write(lambda transaction: transaction.insert("things", record("c", sku="1")))
+    assert (seen, ids(store)) == ([["a"], ["a", "b"]], ["a"])
+
+
+def test_what_is_beginning_can_write(store: Store) -> None:
+    """It is called for each transaction, and not for what it writes."""
+    begun = list[str]()
+
+    def begin() -> None:
+        begun.append(f"b{len(begun)}")
+        store.write(lambda transaction: transaction.insert("things", record(begun[-1])), wait=False)
+
+    assert store.count("things") == 0
+    store.beginning.add(begin)
+    for id in ("a", "c"):
+        store.write(lambda transaction, id=id: transaction.insert("things", record(id)))
+    assert ids(store) == ["a", "b0", "b1", "c"]
 
 
 ROUNDS = 10

@@ -139,8 +139,7 @@ class PostgresStore(Store):
     ) -> T:
         now = self._clock.monotonic()
         deadline = (now + limits.ANSWER_SECONDS if deadline is None else deadline) if wait else now
-        for begin in self.beginning.functions:
-            begin()
+        self._begin()
         with self._parts.session(deadline=deadline) as session:
             session.begin()
             if (remaining := deadline - self._clock.monotonic()) < limits.ANSWER_SECONDS - WAITED_SECONDS:
@@ -149,6 +148,8 @@ class PostgresStore(Store):
             is_ending = False
             try:
                 result = work(transaction)
+                if self.committing.functions:
+                    transaction.flush()  # else they would see what the store refuses
                 for commit in self.committing.functions:
                     commit(transaction)
                 is_ending = True

@@ -153,7 +153,7 @@ class SqliteStore(Store):
                 file = file or _files().StoreFile(self._path, lock)
                 file.has_log = mode == "wal"
             stack.pop_all()
-        hooks = self.beginning, self.committing
+        hooks = self._begin, self.committing
         writer = Writer(connection, lock, file, self._log_limit, self._collections, self._clock, *hooks)
         return _Opened(writer, connect, lock, file)
 

@@ -118,7 +118,7 @@ class Writer:
         log_limit: LogLimit,
         collections: Mapping[str, Collection],
         clock: Clock,
-        beginning: Hook[Callable[[], object]],
+        begin: Callable[[], None],
         committing: Hook[Callable[[Transaction], object]],
     ) -> None:
         self._lock = lock
@@ -131,7 +131,7 @@ class Writer:
         self._queue: FairQueue[_Work] = FairQueue()
         self._was_long = False  # the last commit
         self._runs_in = 0  # the thread, or the greenlet, that runs a work
-        self._beginning, self._committing = beginning, committing
+        self._call_beginning, self._committing = begin, committing
 
     def write(self, work: Callable[[SqliteTransaction], T], *, wait: bool = True, deadline: float | None = None) -> T:
         """See `base.Store.write`."""
@@ -230,8 +230,7 @@ class Writer:
         """Start a transaction, in which the file has an epoch. Raises StoreUnavailable, also as `require_known`."""
         if self._file:
             self._file.require()
-        for begin in self._beginning.functions:
-            begin()
+        self._call_beginning()
         when_busy = self._lock.show_waiting if self._lock else lambda: None
         try:
             while True:

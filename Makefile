@@ -79,7 +79,7 @@ soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exact
 	@$(BIN)/python -m tests.soak --store file
 	@SCHEMATHESIS_SEED=$$(date +%s) $(BIN)/pytest -m "matrix or not matrix" tests/test_schemathesis.py
 
-pictures: $(VENV)/.dev ## make the drawings of docs/architecture.md, and the pictures of the README with Chromium
+pictures: $(VENV)/.dev ## make the drawings of docs/concepts.md, and the pictures of the README with Chromium
 	$(BIN)/python docs/drawings.py
 	$(BIN)/python -m tests.pictures
 

@@ -1,4 +1,4 @@
-"""The drawings of docs/architecture.md, as SVG in docs/pictures/: `python docs/drawings.py`."""
+"""The drawings of docs/concepts.md, as SVG in docs/pictures/: `python docs/drawings.py`."""
 
 from collections.abc import Sequence
 from html import escape

@@ -64,12 +64,6 @@ def test_what_is_sold_was_in_stock(server: Gunicorn) -> None:
     assert server.get(f"/tools/{tool}").json()["blades"] == 1
 
 
-def test_invoices_have_numbers_without_a_gap(server: Gunicorn) -> None:
-    calls = [("/invoices", {"amount": number}) for number in range(50)]
-    assert set(at_once(server, *calls)) == {200}
-    assert sorted(each["number"] for each in server.get("/invoices?limit=100").json()) == [*range(1, 51)]
-
-
 def test_a_transfer_moves_what_there_is(server: Gunicorn) -> None:
     """No balance is ever below 0, and the sum stays."""
     accounts = [post(server, "/accounts", {"balance": 100})["id"] for _ in range(3)]

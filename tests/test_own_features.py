@@ -1,4 +1,4 @@
-"""Features of a service's own: those of docs/features.md, and how they meet the parts of the engine."""
+"""Features of a service's own: those of the documentation, and how they meet the parts of the engine."""
 
 import json
 import runpy
@@ -72,10 +72,10 @@ RESOURCES = (Resource("products", "product", ProductSchema), Resource("brands", 
 
 
 def own(folder: Path, name: str) -> Feature:
-    """A feature of the page, which has at most 40 lines."""
-    (block,) = blocks("features.md", "python", f"{name}.py")
+    """A feature of the pages, which has at most 40 lines, here of products."""
+    (block,) = (block for page in ("features.md", "recipes.md") for block in blocks(page, "python", f"{name}.py"))
     assert len(block.text.splitlines()) <= 40
-    (folder / f"{name}.py").write_text(block.text, encoding="utf-8")
+    (folder / f"{name}.py").write_text(block.text.replace('"articles"', '"products"'), encoding="utf-8")
     feature = runpy.run_path(str(folder / f"{name}.py"))[name.upper()]
     assert isinstance(feature, Feature)
     return feature

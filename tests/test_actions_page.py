@@ -45,24 +45,3 @@ def test_a_tool_is_booked_once_at_a_time(server: Gunicorn) -> None:
     assert server.get(f"/tools/{tool}").json()["booked"] == MANY + 1
     wrong = server.post("/bookings", {"tool": tool, "start": "2026-12-02", "end": "2026-12-02"})
     assert (wrong.status, [each["pointer"] for each in wrong.json()["errors"]]) == (422, ["#/end"])
-
-
-def test_a_tool_is_booked_or_repaired(server: Gunicorn) -> None:
-    """Of a confirmation and a repair of the same days, at once, one succeeds: the rule is of two collections."""
-    tool = post(server, "/tools", {"name": "Saw", "price": 5})["id"]
-    days = [{"tool": tool, "start": f"2026-12-{n:02}", "end": f"2026-12-{n + 1:02}"} for n in range(1, 11)]
-    bookings = [post(server, "/bookings", each)["id"] for each in days]
-    pairs = [((f"/bookings/{id}/confirm", None), ("/repairs", each)) for id, each in zip(bookings, days, strict=True)]
-    statuses = at_once(server, *(call for pair in pairs for call in pair))
-    assert [sorted(statuses[n : n + 2]) for n in range(0, MANY, 2)] == [[200, 409]] * 10
-
-
-def test_a_transfer_moves_what_there_is(server: Gunicorn) -> None:
-    """No balance is ever below 0, and the sum stays."""
-    accounts = [post(server, "/accounts", {"balance": 100})["id"] for _ in range(3)]
-    moves = [(accounts[n % 3], accounts[(n + 1 + n // 3 % 2) % 3], 20 + n % 20 * 20) for n in range(40)]
-    bodies = [{"source": source, "target": target, "amount": amount} for source, target, amount in moves]
-    statuses = at_once(server, *(("/accounts/transfer", each) for each in bodies))
-    assert {*statuses} == {200, 409}
-    balances = [each["balance"] for each in server.get("/accounts").json()]
-    assert sum(balances) == 300 and min(balances) >= 0

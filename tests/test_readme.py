@@ -82,7 +82,9 @@ RUN_ELSEWHERE = {
     **dict.fromkeys(("0", "DATABASE_URL=sqlite:////var/lib/restkeeper/restkeeper.db"), "tests/test_deployment.py"),
     **dict.fromkeys(("HOST=127.0.0.1", "honcho"), "tests/test_procfile.py"),
     **dict.fromkeys(("CORS_ORIGINS=https://app.example.org", "SCRIPT_NAME=/shop"), "tests/test_recipes.py"),
-    **dict.fromkeys([f"DATABASE_URL=sqlite:////srv/{name}.db" for name in ("acme", "umbrella")], "settings of others"),
+    **dict.fromkeys(
+        [f"DATABASE_URL=sqlite:////srv/{name}.db" for name in ("acme", "umbrella")], "tests/test_recipes.py"
+    ),
     **dict.fromkeys((".", "echo", "gunicorn"), "tests/test_wheel.py, tests/test_procfile.py"),
     "FLASK_SECRET=whsec_…": "the tests of examples/shop",
     "podman": "tests/test_deployment.py",

@@ -44,12 +44,14 @@ COPIED = {
         "text": "It is bright.",
         "slug": f"lamp-{NUMBER}",
     },
+    "audits": {"id": f"0-{NUMBER}", "collection": "users", "item": "ada", "kind": "created", "caller": "program"},
     "bookings": {
         "id": f"booking-{NUMBER}",
         "room": "blue",
         "start": "2026-01-01T10:00:00Z",
         "end": "2026-01-01T11:00:00Z",
     },
+    "files": {"id": f"file-{NUMBER}", "name": "cat.jpg"},
     "invoices": {"id": f"invoice-{NUMBER}", "amount": 5, "number": 1},
     "orders": {
         "id": f"order-{NUMBER}",
@@ -217,6 +219,18 @@ def test_a_deleted_article_is_kept_and_logged(recipes: Recipes) -> None:
     assert kinds == ["updated", "created"]
 
 
+def test_a_field_is_hidden_from_customers(recipes: Recipes) -> None:
+    """Staff see the note of an order; for its customer, there is no such field."""
+    scopes = ("--scope", "orders:read", "--scope", "products:read")
+    customer = recipes.run("keys", "create", "Cid", "--owner", "cid", *scopes).strip()
+    staff = recipes.run("keys", "create", "desk", *scopes, "--scope", "orders:all", "--scope", "orders:manage").strip()
+    order = recipes.post("/orders", {"product": f"product-{NUMBER}", "customer": "cid", "note": "Rings twice."})
+    path = f"/orders/{order['id']}"
+    assert recipes.get(path, **{"X-API-Key": staff})["note"] == "Rings twice."
+    assert "note" not in recipes.get(path, **{"X-API-Key": customer})
+    assert recipes.server.get("/orders?note=x", {"X-API-Key": customer}).status == 400
+
+
 def test_an_address_for_an_upload_is_signed(recipes: Recipes, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the example of AWS, "Authenticating Requests: Using Query Parameters (AWS Signature Version 4)"."""
     monkeypatch.setenv("S3_HOST", "examplebucket.s3.amazonaws.com")
@@ -301,8 +315,10 @@ def test_a_mail_is_sent_for_each_order(recipes: Recipes, monkeypatch: pytest.Mon
 
 
 def test_the_job_of_the_night_changes_what_is_old(recipes: Recipes) -> None:
-    """The page runs it: the old orders that were open are expired, and no others."""
-    recipes.run("run", "expire.py")
+    """By the line for cron: the old orders that were open are expired, and no others."""
+    text = "".join(block.text for block in blocks(PAGE, "text"))
+    (command,) = re.findall(r"^0 3 \* \* \* cd \S+ && DATABASE_URL=\S+ \.venv/bin/restkeeper (.+)$", text, re.M)
+    recipes.run(*command.split())
     expired = recipes.get("/orders?status=expired&fields=id")
     assert [order["id"] for order in expired] == [f"open-{n}" for n in range(EXPIRED)]
 
@@ -319,9 +335,10 @@ def test_a_field_has_another_name_without_a_pause(recipes: Recipes) -> None:
     ):
         changed = recipes.server.request(method, path, body).json()
         assert {changed["name"], changed["title"]} == {*body.values()}, body
+    unnamed = recipes.post("/places", {})["id"]
     recipes.run("run", "copy_names.py")
-    assert recipes.get("/places?title=&limit=1") == []
-    old = recipes.get("/places?title[starts]=Old&fields=name,title&limit=1000", **{"X-Request-Id": "old"})
+    assert [place["id"] for place in recipes.get("/places?title=&limit=2")] == [unnamed]
+    old = recipes.get("/places?title[starts]=Old&fields=name,title&limit=1000")
     assert len(old) == WITHOUT_TITLE and all(place["name"] == place["title"] for place in old)
 
 
@@ -338,6 +355,22 @@ def test_a_service_is_behind_a_prefix(recipes: Recipes, tmp_path: Path) -> None:
     with Gunicorn(tmp_path, root=recipes.service, app="", workers=1, **settings) as server:
         response = server.get(f"{prefix}/products?limit=1")
     assert response.status == 200 and f"<{prefix}/products?" in response.headers["link"]
+
+
+def test_each_tenant_has_a_service(tmp_path: Path) -> None:
+    """With a store that has none of the items of the other one."""
+    service = service_of(PAGE, tmp_path)
+    text = "".join(block.text for block in blocks(PAGE, "text"))
+    names = re.findall(r"^DATABASE_URL=sqlite:////srv/(\w+)\.db PORT=\d+ restkeeper serve$", text, re.M)
+    assert len(names) == 2
+    counts = []
+    for name in names:
+        (folder := tmp_path / name).mkdir()
+        with Gunicorn(folder, root=service, app="", workers=1, PYTHONPATH=str(ROOT)) as server:
+            assert server.post("/products", {"name": name}).status == 200
+            counts.append(server.get("/products").json()[0]["name"])
+            assert len(server.get("/products").json()) == 1
+    assert counts == names
 
 
 def test_the_report_of_months_has_all_orders(recipes: Recipes) -> None:

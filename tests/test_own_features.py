@@ -1,9 +1,11 @@
 """Features of a service's own: those of the documentation, and how they meet the parts of the engine."""
 
+import json
 import runpy
 import subprocess
 import sys
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -40,9 +42,11 @@ from restkeeper.hook import Hook
 from restkeeper.stores import unserved_in
 from restkeeper.web.auth import digest_of
 from tests.callers import ADMIN, ADMIN_KEY, key
+from tests.endpoint import EndpointConnection, serving
 from tests.live import ROOT
 from tests.shop import create_app
 from tests.test_readme import blocks
+from tests.waiting import SECONDS
 
 SESAME = "open sesame"
 
@@ -135,6 +139,31 @@ def test_what_a_soft_delete_marks_is_not_there(tmp_path: Path) -> None:
     assert types == ["brand.created", *(f"product.{kind}" for kind in kinds)]
     with pytest.raises(ValueError, match=r"Visible\(unless='gone'\): there is no such field; there are: id, "):
         client_with(Feature("x", lambda service: Seams(view=[lambda views, *_: Visible(views, unless="gone")])))
+
+
+def test_a_chat_gets_what_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message for each item that becomes active, and none for a request that fails."""
+    arrived = Queue[str]()
+
+    def receive(connection: EndpointConnection) -> None:
+        if request := connection.request():
+            arrived.put(json.loads(request.partition(b"\r\n\r\n")[2])["text"])
+            connection.send(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+    client = client_with(own(tmp_path, "chat"))
+    client.environ_base["HTTP_X_API_KEY"] = ADMIN_KEY
+    with serving(receive) as endpoint:
+        monkeypatch.setenv("CHAT_URL", f"http://127.0.0.1:{endpoint.port}/")
+        lamp = client.post("/products", json={"name": "Lamp"}).json["id"]
+        assert client.patch(f"/products/{lamp}", json={"status": "active", "name": ""}).status_code == 422
+        refused = [{"name": "Desk", "status": "active"}, {"name": "Chair", "brand": "none"}]
+        assert client.post("/products", json=refused).status_code == 422
+        assert client.patch(f"/products/{lamp}", json={"status": "active"}).status_code == 200
+        assert arrived.get(timeout=SECONDS) == "Lamp is active"  # each is sent by a thread: two have no order
+        assert client.patch(f"/products/{lamp}", json={"name": "Lamp 2"}).status_code == 200
+        assert client.post("/products", json={"name": "Desk", "status": "active"}).status_code == 200
+        assert arrived.get(timeout=SECONDS) == "Desk is active"
+        assert arrived.empty()
 
 
 def test_features_take_part_in_their_order() -> None:

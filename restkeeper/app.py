@@ -14,7 +14,7 @@ from restkeeper.cli.commands import add_commands, is_running
 from restkeeper.clock import Clock
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import Unavailable
-from restkeeper.feature import Feature, loaded
+from restkeeper.feature import Feature, Viewed, loaded
 from restkeeper.features import FEATURES
 from restkeeper.resources.checks import RESERVED, followed
 from restkeeper.resources.declaration import Ownership
@@ -124,7 +124,7 @@ class _Program:
 
     def _service(self, clock: Clock) -> Service:
         parts = [feature.stored() for feature in self.features]
-        views = [(resource.represented_by or StoredView)(resource) for resource in self.resources]
+        views = [each.stored_view() if isinstance(each, Viewed) else StoredView(each) for each in self.resources]
         of_features = [StoredView(resource) for part in parts for resource in part.items]
         records = [collection for part in parts for collection in part.records]
         return make_service(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from flask import Blueprint, Request
@@ -104,6 +104,14 @@ class Feature:
         if not isinstance(self.cli, Mapping) or not all(map(_is_pair, self.cli.values())):
             example = "{'audit': ('shop.audit:show', 'Show who changed what.')}"
             raise ValueError(f"Feature({self.name!r}, cli={self.cli!r}): must be like {example}")
+
+
+@runtime_checkable
+class Viewed(Protocol):
+    """A resource of a feature whose items are created and changed in another way: it makes their stored view."""
+
+    def stored_view(self) -> StoredView:
+        """The items as an application has them."""
 
 
 def loaded(value: Any) -> Any:

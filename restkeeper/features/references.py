@@ -69,7 +69,7 @@ class ReferringHandlers(CollectionHandlers):
 
     def _selection(self, parent: Record) -> Filter:
         """The filter of the items that refer to this one."""
-        id, *more = ids = self.parents.resource.id_variants(parent.id)
+        id, *more = ids = self.parents.stored.id_variants(parent.id)
         return Filter(self.relation.path, *((Op.IN, ids) if more else (Op.EQ, id)))
 
     @needs("read")

@@ -191,11 +191,8 @@ class Domain:
 class Unit:
     """The changes of one call in one transaction: all of them, or none. Only commands of operators write without it.
 
-    `changes` has the last changes of items, by collection and id. The `command` is the present one. If the unit
-    `clears`, a deletion sets weak references to the item to null.
+    `changes` has the last changes of items, by collection and id. The `command` is the present one.
     """
-
-    clears = True
 
     def __init__(self, domain: Domain, transaction: Transaction, call: Call) -> None:
         self.domain, self.transaction, self.call = domain, transaction, call
@@ -294,10 +291,10 @@ class Unit:
 
         Raises BodyTooLarge, and as `use_ids`.
         """
-        resource, numbered = stored.resource, [*records]
-        if not resource.has_integer_ids:
+        numbered = [*records]
+        if not stored.resource.has_integer_ids:
             return numbered
-        new = [n for n, item in enumerate(sent) if not resource.has_id(item)]
+        new = [n for n, item in enumerate(sent) if not stored.has_id(item)]
         ids = self.use_ids(stored, [record.id for n, record in enumerate(records) if n not in new], len(new))
         for n, id in zip(new, ids, strict=True):
             numbered[n] = stored.with_id(records[n], id)

@@ -24,7 +24,6 @@ from restkeeper.schemas.fields import (
     Reference,
     Refers,
     Status,
-    WeakReference,
     scopes_of,
 )
 from restkeeper.schemas.item import IDS, READ_ONLY, ItemSchema
@@ -138,8 +137,8 @@ def _schemas(resource: Declaration) -> Faults:
                 why = "must be a name that no field has, of a reference that is in no other field"
                 yield f".{path}", f"embed_as={name!r}: {why}"
         for path, reference in revision.references.items():
-            is_null = reference.on_delete == "null" and not isinstance(reference, WeakReference)
-            if is_null and not (reference.allow_none and reference in revision.definitions.values()):
+            is_clearable = reference.allow_none and reference in revision.definitions.values()
+            if reference.on_delete == "null" and not is_clearable:
                 yield f".{path}", "on_delete='null' needs allow_none=True, and no field around it"
         yield from _unusable(".", schema)
         for name, field in revision.guarded.items():
@@ -302,7 +301,7 @@ def _targets(resources: Sequence[Declaration]) -> SharedFaults:
             kind = IntegerReference if to.has_integer_ids else Reference
             if is_owner and to.has_integer_ids:
                 yield resource, f"{where}: Owner(to={field.to!r}): its ids are integers, and owners texts"
-            if not isinstance(field, (kind, Owner, WeakReference)):
+            if field.checked and not isinstance(field, kind):
                 yield resource, f"{where}: write {kind.__name__}({field.to!r})"
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache, cached_property, partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from marshmallow import Schema
@@ -91,7 +91,6 @@ class Declaration:
     needs: str = ""
     position: Position = dataclasses.field(init=False, repr=False, compare=False)  # of the declaration
     actions: Mapping[str, Action] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
-    represented_by: ClassVar[type | None] = None
     # By moment, such as "before create".
     functions: Mapping[str, Functions] = dataclasses.field(default_factory=_nothing, repr=False, compare=False)
 
@@ -118,14 +117,6 @@ class Declaration:
     def public_id(self, key: str) -> str | int:
         """The id of an item as callers know it."""
         return int(key.removeprefix("A")) if self.has_integer_ids else key
-
-    def has_id(self, item: Mapping[str, Any]) -> bool:
-        """Whether an item that is sent names its id."""
-        return "id" in item
-
-    def id_variants(self, key: str) -> tuple[str | int, ...]:
-        """The values by which others can refer to an item."""
-        return (self.public_id(key),)
 
     @cached_property
     def order(self) -> tuple[Sort, ...]:

@@ -39,7 +39,7 @@ def relations_of(items: ServedCollection, others: Iterable[ServedCollection]) ->
     """The relations by which items can be embedded in some items, by their names for callers. `others` are all items.
 
     Items that refer to an item have the name of their collection. If this is the name of a field, or several fields
-    refer to the item, it includes the field: "orders.customer". Raises ValueError if the item has a field at that path.
+    refer to the item, it includes the field: "orders.customer".
     """
     by_name = {collection.name: collection for collection in others}
     back = [
@@ -58,14 +58,17 @@ def relations_of(items: ServedCollection, others: Iterable[ServedCollection]) ->
     for relation in back:
         name = relation.to.resource.public_name
         is_free = counts[relation.to.name] == 1 and names.isdisjoint({name, next_of(name)})
-        name = name if is_free else f"{name}.{relation.field}"
-        queried = items.whole.queryable
-        if field_in(queried.fields, name) and not (queried.is_open or items.resource.represented_by):
-            raise ValueError(
-                f"{items.name}: {name}: is a field, and what leads to {relation.to.name}: give it another name"
-            )
-        relations[name] = relation
+        relations[name if is_free else f"{name}.{relation.field}"] = relation
     return relations | {relation.beside or relation.field: relation for relation in to}
+
+
+def require_free(items: ServedCollection, relations: Mapping[str, Relation]) -> None:
+    """Raises ValueError if items have a field at the path of a relation."""
+    queried = items.whole.queryable
+    for name, relation in relations.items():
+        if relation.is_back and field_in(queried.fields, name) and not queried.is_open:
+            why = f"is a field, and what leads to {relation.to.name}: give it another name"
+            raise ValueError(f"{items.name}: {name}: {why}")
 
 
 def relations_for(items: ServedCollection, caller: Caller) -> Mapping[str, Relation]:
@@ -87,7 +90,7 @@ def with_hops(queryable: Queryable, items: ServedCollection, caller: Caller) -> 
 
     @cache
     def hops() -> Mapping[str, Hop]:
-        relations, others = relations_for(items, caller).items(), items.resource.schema.known_others
+        relations, others = relations_for(items, caller).items(), items.stored.queryable.known
         return {
             name: _hop(name, items, relation, caller) for name, relation in relations if root_of(name) not in others
         }
@@ -107,7 +110,7 @@ def _hop(name: str, items: ServedCollection, relation: Relation, caller: Caller)
             relation.path if relation.is_back else "",
             view.query(Query(filters)).filters,
             view.access.owners(caller),
-            frozenset(map(type, referred.resource.id_variants(serial(1)))),
+            frozenset(map(type, referred.stored.id_variants(serial(1)))),
         )
 
     kind = field.stored.queryable.fields[relation.path]
@@ -231,7 +234,7 @@ def _find(
     for number, (to, _, path, is_back, _) in enumerate(parts):
         values: Sequence[str | int] = [key for relation_number, key in keys if relation_number == number]
         if is_back:
-            values = [form for id in ids for form in resource.id_variants(resource.key(id))]
+            values = [form for id in ids for form in items.stored.id_variants(resource.key(id))]
         most = (chosen[number].limit or to.resource.embed_limit) + 1 if is_back else 1
         in_order = to.resource.sort == POSITION
         owners = views[number].access.owners(caller)

@@ -78,8 +78,7 @@ class ItemForm:
         self.name, self.schema, self.names, self.texts = resource.name, revision.schema, revision.names, revision.texts
         self.fingerprint = revision.fingerprint
         is_searched = bool(resource.search) or resource.undeclared
-        known = revision.schema.known_others
-        self.queryable = Queryable(revision.fields, revision.names, is_searched=is_searched, known=known)
+        self.queryable = Queryable(revision.fields, revision.names, is_searched=is_searched)
         self._schema = revision.loading
         self._server_fields = _WITH_INTEGERS.get(resource.ids, _SERVER_FIELDS)
         self._is_exact = all(map(is_exact, revision.definitions.values()))

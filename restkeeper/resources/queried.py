@@ -14,7 +14,7 @@ from marshmallow import ValidationError, fields, validate
 from restkeeper.clock import rfc3339
 from restkeeper.resources.filters import value_of
 from restkeeper.resources.parameters import MOST_NAMES, number_of, text_of
-from restkeeper.schemas.fields import IntegerReference, Money, Owner, Time, WeakReference, forms_of
+from restkeeper.schemas.fields import IntegerReference, Money, Owner, Time, forms_of
 from restkeeper.schemas.item import IntegerId
 from restkeeper.schemas.prepared import EXPECTED, ISO, LONGEST, fields_of
 from restkeeper.storage.interface import Field, Kind
@@ -34,7 +34,6 @@ class _Compared(NamedTuple):
 
 
 _COMPARED = (  # the first that fits
-    _Compared(WeakReference, Kind.JSON),
     _Compared(Time, Kind.TIME, EXPECTED[fields.DateTime]),
     _Compared(fields.NaiveDateTime, Kind.TEXT, EXPECTED[fields.NaiveDateTime]),
     _Compared(fields.DateTime, Kind.TIME, EXPECTED[fields.DateTime]),

@@ -12,12 +12,11 @@ from restkeeper.resources import embedding
 from restkeeper.resources.call import Caller, lacking
 from restkeeper.resources.changes import Change, Domain, Unit
 from restkeeper.resources.function_errors import as_conflict
-from restkeeper.resources.functions import MOST_CHANGES, Items, item_of, require_few_references, without_server_fields
-from restkeeper.resources.item import NO_LIMITS
+from restkeeper.resources.functions import MOST_CHANGES, Items, item_of, require_few_references
 from restkeeper.resources.relations import References, StillReferenced
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView
-from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers, WeakReference
+from restkeeper.schemas.fields import IntegerReference, Owner, Reference, Refers
 from restkeeper.storage.errors import RecordNotFound, ReferenceMissing
 from restkeeper.storage.interface import Filter, Op, Query, Record, root_of
 
@@ -28,7 +27,6 @@ TOGETHER = 300  # items that one statement reads, or whose referrers it finds
 class CheckedReferences(References):
     """The references between the collections of a service."""
 
-    relations_of = staticmethod(embedding.relations_of)
     relations_for = staticmethod(embedding.relations_for)
     with_hops = staticmethod(embedding.with_hops)
     with_related = staticmethod(embedding.with_related)
@@ -42,6 +40,12 @@ class CheckedReferences(References):
             for path, field in stored.revision.followed.items():
                 if not isinstance(field, Owner):
                     self._to.setdefault(field.to, []).append((stored, path, field.on_delete))
+
+    def relations_of(self, items: Any, others: Iterable[Any]) -> Mapping[str, Any]:
+        """The relations of some items. Raises ValueError if items have a field at the path of a relation."""
+        relations = embedding.relations_of(items, others)
+        embedding.require_free(items, relations)
+        return relations
 
     def check(self, unit: Unit, change: Change, *, bounded: bool = True) -> None:
         """Require the items of new references. Raises ReferenceMissing, also later in the transaction.
@@ -59,8 +63,6 @@ class CheckedReferences(References):
         before = change.before.body if change.before and change.before.version else b"{}"
         targets: dict[str, dict[str, tuple[str | int, str]]] = {}  # by collection and id, as for `_require`
         for field, pointers in self.added(change.stored, before, after.body):
-            if isinstance(field, WeakReference):
-                continue
             key = self._resources[field.to].key
             new = {key(id): (id, pointer) for id, pointer in pointers.items()}
             if new and bounded and not unit.call.is_program:
@@ -119,7 +121,7 @@ class CheckedReferences(References):
     def number(self, stored: StoredView, record: Record) -> int:
         """The number of items that must exist for a new item."""
         of_fields = self.added(stored, b"{}", record.body)
-        return sum(len(ids) for field, ids in of_fields if not isinstance(field, WeakReference))
+        return sum(len(ids) for _, ids in of_fields)
 
     def follow(self, unit: Unit, change: Change) -> None:
         """Change or delete the items that refer to a deleted item.
@@ -133,26 +135,26 @@ class CheckedReferences(References):
         items.deletions.append(change)
         if len(items.deletions) > 1:
             return  # the loop below, in the call for an earlier deletion, comes to it: a chain may be long
-        planned: Iterable[_Referrers]
+        planned: Iterable[Referrers]
         planned, items.referrers = items.referrers, ()
         while items.deletions:
             level = [*items.deletions]
-            for referrers in planned or self._referrers(unit, _ids_by_collection(level)):
+            for referrers in planned or self.referrers(unit, _ids_by_collection(level)):
                 self._follow(unit, referrers)
             del items.deletions[: len(level)]
             planned = ()
 
-    def _plan(self, unit: Unit, change: Change) -> list["_Referrers"]:
+    def _plan(self, unit: Unit, change: Change) -> list["Referrers"]:
         """The items that refer to an item that will be deleted, so that `follow` need not find them again.
 
         Raises StillReferenced, Conflict and Forbidden for all deletions that would follow, as far as ids show it.
         """
-        levels, below = list[list[_Referrers]](), _ids_by_collection([change])
+        levels, below = list[list[Referrers]](), _ids_by_collection([change])
         gone, cleared = {(change.stored.name, change.record.id)}, 0
         while below:
             level, below = below, {}
             levels.append([])
-            for referrers in self._referrers(unit, level, len(gone)):
+            for referrers in self.referrers(unit, level, len(gone)):
                 name = referrers.stored.name
                 remaining = referrers._replace(ids=[id for id in referrers.ids if (name, id) not in gone])
                 remaining.require_allowed(unit.call.caller)
@@ -165,17 +167,15 @@ class CheckedReferences(References):
                 unit.items.require_room(len(gone) - 1 + cleared)
         return levels[0]
 
-    def _referrers(self, unit: Unit, deleted: Mapping[str, Sequence[str]], planned: int = 0) -> Iterator["_Referrers"]:
+    def referrers(self, unit: Unit, deleted: Mapping[str, Sequence[str]], planned: int = 0) -> Iterator["Referrers"]:
         """The items that refer to `deleted` ones, by field: with "restrict" at least one, else at most one too many.
 
         There may be `planned` deletions besides. Raises Forbidden, see `follow`.
         """
         call = unit.call
         for name, deleted_ids in deleted.items():
-            to = [*chain.from_iterable(map(self._resources[name].id_variants, deleted_ids))]
+            to = [*chain.from_iterable(map(self._collections[name].id_variants, deleted_ids))]
             for stored, path, rule in self._to.get(name, ()):
-                if isinstance(stored.revision.references[path], WeakReference) and not unit.clears:
-                    continue
                 is_known = root_of(path) not in stored.for_caller(call.caller).hidden
                 if rule == "null" and is_known and stored.resource.public_name in call.dependents:
                     rule = "chosen"
@@ -186,9 +186,9 @@ class CheckedReferences(References):
                     query = Query(filters=(Filter(path, Op.IN, tuple(to[start : start + TOGETHER])),))
                     ids.update(unit.transaction.find(stored.name, query, most))
                 # In one order, so that deletions do not wait for each other.
-                yield _Referrers(stored, path, rule, {*to}, sorted(ids))
+                yield Referrers(stored, path, rule, {*to}, sorted(ids))
 
-    def _follow(self, unit: Unit, referrers: "_Referrers") -> None:
+    def _follow(self, unit: Unit, referrers: "Referrers") -> None:
         (stored, path, rule, to, ids), caller = referrers, unit.call.caller
         referrers.require_allowed(caller)
         for before in _locked_items(unit, stored.name, ids, to_delete=rule != "null"):
@@ -198,11 +198,8 @@ class CheckedReferences(References):
             if rule == "chosen":
                 stored.access.require_change(caller, before)
             try:
-                if rule == "null" and isinstance(stored.revision.references[path], WeakReference):
-                    after = stored.merge(before, {path: None}, now=unit.now())
-                elif rule == "null":
-                    cleared = without_server_fields(stored, {**item_of(stored, before), path: None})
-                    after = stored.revise(before, cleared, now=unit.now(), limits=NO_LIMITS)
+                if rule == "null":
+                    after = stored.cleared(before, path, now=unit.now())
             except ValidationFailed:  # which can say what the caller may not read
                 raise referrers.refusal(caller, ", and its item is not valid without it") from None
             with as_conflict(stored.name if caller.may(stored.resource.scope("read")) else _UNKNOWN):
@@ -223,7 +220,7 @@ def _locked_items(unit: Unit, collection: str, ids: Sequence[str], *, to_delete:
                 yield last.after
 
 
-class _Referrers(NamedTuple):
+class Referrers(NamedTuple):
     """Items that refer to deleted items by one field.
 
     The rule is `on_delete` of the field, or "chosen": the request deletes the items, and `on_delete` is "null".

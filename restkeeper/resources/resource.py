@@ -42,8 +42,6 @@ class Resource(Declaration):
     integers, and the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a
     collection that they only read: actions, functions of the service and imports write it all the same.
 
-    `represented_by` is a subclass of StoredView, where that is not how items are created and changed.
-
     With `undeclared`, which needs an open schema (`Meta.unknown = INCLUDE`), lists are also filtered, sorted and
     counted by names that no field of the schema has, and without `search` they are searched in all texts of an item.
 

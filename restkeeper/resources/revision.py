@@ -51,7 +51,8 @@ class Revision(NamedTuple):
     described: Definitions  # the fields that the store knows: also an integer id
     guarded: Definitions  # the fields that need a scope, or an action, to be changed, perhaps only to some states
     private: Mapping[str, str]  # the fields that need a scope to be read, with this scope
-    references: Mapping[str, Refers]  # by their paths, also inside nested schemas
+    references: Mapping[str, Refers]  # by their paths, also inside nested schemas: what they refer to exists
+    followed: Mapping[str, Refers | Owner]  # all fields with ids of items, which perhaps exist
     owner: str  # the field of the owner; empty if there is none
     names: tuple[str, ...]  # all fields in the order of an item, in JSON
     stored: tuple[str, ...]  # the fields of a stored item: also the hidden fields of the server
@@ -91,6 +92,8 @@ class Revision(NamedTuple):
         digits = _digits(ordered, defaults, definitions if is_open else None) + mark_of(absent)
         id = {name: field for name, field in by_name.items() if isinstance(field, IntegerId)}
         private = [name for name, field in definitions.items() if READABLE_BY in field.metadata]
+        refers = dict(references_in(ready))
+        owners = {name: field for name, field in definitions.items() if isinstance(field, Owner)}
         return cls(
             number=number,
             schema=schema,
@@ -100,8 +103,9 @@ class Revision(NamedTuple):
             described=MappingProxyType(id | definitions),
             guarded=MappingProxyType({name: field for name, field in definitions.items() if is_guarded(field)}),
             private=MappingProxyType({name: definitions[name].metadata[READABLE_BY] for name in private}),
-            references=MappingProxyType(dict(references_in(ready))),
-            owner=next((name for name, field in definitions.items() if isinstance(field, Owner)), ""),
+            references=MappingProxyType({path: field for path, field in refers.items() if field.checked}),
+            followed=MappingProxyType(refers | {name: field for name, field in owners.items() if field.to}),
+            owner=next(iter(owners), ""),
             names=tuple(ordered),
             stored=stored,
             hidden=hidden,
@@ -117,12 +121,6 @@ class Revision(NamedTuple):
             filled=computed | filled,
             loading=_loading_schema(schema, hidden),
         )
-
-    @property
-    def followed(self) -> Mapping[str, Refers | Owner]:
-        """The references, and the owner if that is one."""
-        owner = self.definitions.get(self.owner)
-        return {**self.references, self.owner: owner} if isinstance(owner, Owner) and owner.to else self.references
 
     @property
     def scopes(self) -> tuple[str, ...]:

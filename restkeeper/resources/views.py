@@ -226,8 +226,22 @@ class StoredView(ItemForm, View):
         return self.resource.ids in CLIENT_IDS or (self.resource.singleton and self.initial is None)
 
     def id_of(self, record: Record) -> str | int:
-        """The id of an item as its body has it: in a JSON file that is a text or a number."""
+        """The id of an item as its body has it."""
         return self.resource.public_id(record.id)
+
+    def has_id(self, sent: JsonObject) -> bool:
+        """Whether a new item is sent with its id."""
+        return self.schema.id_name in sent
+
+    def id_variants(self, key: str) -> tuple[str | int, ...]:
+        """The values by which others can refer to an item."""
+        return (self.resource.public_id(key),)
+
+    def cleared(self, record: Record, path: str, *, now: str) -> Record:
+        """The item with null in a field that refers to a deleted item. Raises ValidationFailed."""
+        item = exactjson.decoded(self.body(record))
+        kept = {name: value for name, value in item.items() if name not in self.revision.of_server}
+        return self.revise(record, {**kept, path: None}, now=now)
 
     def read(self, source: Store | Transaction, id: str | int) -> Record:
         """The record with this id, or the initial one. Raises RecordNotFound."""

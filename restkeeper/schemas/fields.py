@@ -273,10 +273,11 @@ class Refers(fields.Field[Any]):
     """Base of references: the id of an item of the collection `to`, which exists.
 
     When that is deleted: "restrict" refuses it, "cascade" deletes this item too, "null" sets the field to null. It is
-    embedded in place of the id, or as a member `embed_as` beside it.
+    embedded in place of the id, or as a member `embed_as` beside it. If it is not `checked`, the item need not exist.
     """
 
     bounds: tuple[int, ...] = (1, 64)
+    checked = True
 
     def __init__(
         self, to: str, *, on_delete: str = "restrict", embed_as: str = "", **options: Unpack[FieldOptions]
@@ -306,22 +307,14 @@ class IntegerReference(Refers, Whole):
         super().__init__(to, **options)
 
 
-class WeakReference(Refers, fields.Raw):
-    """The id of an item, as a text or a number, if there is one with it: any other value is stored, too."""
-
-    bounds = ()
-
-    def __init__(self, to: str, *, embed_as: str = "", **options: Unpack[FieldOptions]) -> None:
-        options["allow_none"] = True
-        super().__init__(to, on_delete="null", embed_as=embed_as, **options)
-
-
 class Owner(Text):
     """The owner of an item, or null. Only callers with `C:all` give items to others.
 
     Left out, a new item is the caller's, and another one keeps its owner. With `to`, an owner is the id of an item of
     that collection: if there is one, it is embedded as what a reference refers to.
     """
+
+    checked = False
 
     def __init__(self, *, to: str = "", embed_as: str = "", **options: Unpack[FieldOptions]) -> None:
         self.to = to

@@ -21,12 +21,10 @@ class ItemSchema(Schema):
     Times and version are not in the items of a schema whose `Meta.exclude` names them, and it can have fields of its
     own with these names in JSON. With `Meta.unknown = INCLUDE` items also have what no field names, as it is sent:
     the `others`, None for any name. `id_name` is what the id is called in JSON, and `id_schema` the JSON Schema of ids
-    that are others than those of every collection; if they can be several things, `anyOf` has the texts first. Of the
-    names that no field has, items are known to have `known_others`.
+    that are others than those of every collection; if they can be several things, `anyOf` has the texts first.
     """
 
     others: frozenset[str] | None = None
-    known_others: frozenset[str] = frozenset()
     id_name = "id"
     id_schema: Mapping[str, Any] | None = None
 

@@ -17,6 +17,7 @@ from restkeeper.config import Config
 from restkeeper.feature import Feature, Seams
 from restkeeper.features.files.declarations import LISTS, Declared, declare, describe, resources_of
 from restkeeper.features.files.file import File, can_be_replaced, read_file, say
+from restkeeper.features.files.items import FileReferences
 from restkeeper.features.files.options import FileOptions as FileOptions
 from restkeeper.features.files.options import install
 from restkeeper.features.files.reading import Content, FileError
@@ -73,6 +74,7 @@ def _app_of(
     def set_up_and_load(service: Service) -> Seams:
         describing = partial(make, features=(*opened, Feature("file", set_up)))
         service.app.described = Description(describing, declared, service).application
+        service.domain.references = FileReferences(service.stored, service.domain)
         seams, load = set_up(service), partial(fill, service, file.content, declared)
         return dataclasses.replace(seams, ready=(*seams.ready, load, partial(_serve_twice, service)))
 

@@ -34,7 +34,7 @@ from restkeeper.resources.declaration import METHODS
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import ID_PATTERN
 from restkeeper.schemas.prepared import fields_of
-from restkeeper.storage.interface import POSITION
+from restkeeper.storage.interface import POSITION, Index
 
 Names = dict[str, tuple[str, str]]  # of collections, and of their items, by path
 LISTS: Any = {"sort": POSITION, "page_limit": LARGEST_PAGE, "page_bytes": 4 * 1024 * 1024}  # all items, as in the file
@@ -239,7 +239,6 @@ def _resource_of(
     others = frozenset(members.keys() - usable.keys() - {id_name}) if is_closed else None
     item = cast(type[FileItem], Class(f"{class_name}Schema", "FileItem", about, calls, others).build())
     item.id_name, item.id_schema = id_name, declaration.id_schema
-    item.known_others = frozenset(declaration.names) - calls.keys()
     inner = {name: getattr(field, "inner", field) for name, field in fields_of(item()).items() if name != "id"}
     texts = [name for name, field in inner.items() if isinstance(field, fields.String) and not is_single]
     if len(texts) > MOST_SEARCHED:
@@ -255,6 +254,8 @@ def _resource_of(
         methods=("GET",) if read_only else METHODS,
         embed_limit=EMBED_LIMIT,
         undeclared=declaration.is_open,
+        indexes=tuple(Index(name) for name, call in calls.items() if call.name == "WeakReference"),
+        known=frozenset(declaration.names) - calls.keys(),
         **({} if is_single else LISTS),
     )
 

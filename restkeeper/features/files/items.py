@@ -1,22 +1,27 @@
 """The collections of a file: items with any id, and with the members that were sent or that a schema accepts."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
+from marshmallow import fields
 
 from restkeeper import exactjson
 from restkeeper.clock import time_after
 from restkeeper.exactjson import Buffer, JsonObject, fault, listed, require_none
 from restkeeper.features.files.reading import id_of, is_equal, key_of
+from restkeeper.resources import embedding
+from restkeeper.resources.changes import Unit
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
+from restkeeper.resources.references import CheckedReferences, Referrers
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.revision import Revision
 from restkeeper.resources.views import StoredView
-from restkeeper.schemas.fields import WeakReference
+from restkeeper.schemas.fields import Refers
 from restkeeper.storage.interface import Field, Kind, Record
 
 NONE = (None, "")  # ids that an item is sent without
@@ -33,9 +38,10 @@ class FileItems(StoredView):
     ids_are_last = False
     owner_name = ""
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: "FileResource") -> None:
         self._is_free = all(isinstance(field, WeakReference) for field in resource.newest.definitions.values())
         super().__init__(resource)
+        self.queryable = dataclasses.replace(self.queryable, known=resource.known)
 
     @property
     def is_put_creating(self) -> bool:
@@ -44,6 +50,13 @@ class FileItems(StoredView):
     def id_of(self, record: Record) -> str | int:
         id: str | int = exactjson.decoded(exactjson.cut(record.body)[self.schema.id_name])
         return id
+
+    def has_id(self, sent: JsonObject) -> bool:
+        return sent.get(self.schema.id_name) not in NONE
+
+    def id_variants(self, key: str) -> tuple[str | int, ...]:
+        id = id_of(key)
+        return (id, str(id)) if isinstance(id, int) else (id,)
 
     def new_record(
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
@@ -82,6 +95,9 @@ class FileItems(StoredView):
     def merge(self, record: Record, patch: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         """The item with these members in place of its own, also null."""
         return self.replace(record, {**exactjson.cut(record.body), **patch}, now=now, limits=limits)
+
+    def cleared(self, record: Record, path: str, *, now: str) -> Record:
+        return self.merge(record, {path: None}, now=now)
 
     def of_file(self, key: str, text: Buffer, now: str) -> Record:
         """An item as it stands in a file."""
@@ -132,23 +148,20 @@ class FileItems(StoredView):
         return Record(key, version, now, self.fingerprint, body, owner)
 
 
+@dataclasses.dataclass(frozen=True)
 class FileResource(Resource):
-    """The declaration of a collection, or a singleton, of a file."""
+    """The declaration of a collection, or a singleton, of a file. Items are `known` to have names that no field has."""
 
-    represented_by: ClassVar[type | None] = FileItems
+    known: frozenset[str] = frozenset()
+
+    def stored_view(self) -> FileItems:
+        return FileItems(self)
 
     def key(self, id: object) -> str:
         return key_of(id)
 
     def public_id(self, key: str) -> str | int:
         return id_of(key) if self.ids == "client-integer" else str(id_of(key))
-
-    def has_id(self, item: Mapping[str, object]) -> bool:
-        return item.get(self.schema.id_name) not in NONE
-
-    def id_variants(self, key: str) -> tuple[str | int, ...]:
-        id = id_of(key)
-        return (id, str(id)) if isinstance(id, int) else (id,)
 
     @cached_property
     def revisions(self) -> Mapping[int, Revision]:
@@ -157,5 +170,27 @@ class FileResource(Resource):
             return {newest.number: newest}
         id_name, id = self.schema.id_name, Field("id", Kind.TEXT, read=self.key)
         names = tuple(id_name if name == "id" else name for name in newest.names)
-        fields = MappingProxyType({**newest.fields, "id": id, id_name: id})
-        return {newest.number: newest._replace(fields=fields, names=names)}
+        weak = [name for name, field in newest.definitions.items() if isinstance(field, WeakReference)]
+        queried = {"id": id} | {name: Field(name, Kind.JSON, nullable=True, in_body=True) for name in weak}
+        queried |= {**newest.fields, "id": id, id_name: id}
+        return {newest.number: newest._replace(fields=MappingProxyType(queried), names=names)}
+
+
+class WeakReference(Refers, fields.Raw):
+    """The id of an item, as a text or a number, if there is one with it: any other value is stored, too."""
+
+    bounds = ()
+    checked = False
+
+    def __init__(self, to: str, **options: Any) -> None:
+        super().__init__(to, on_delete="null", allow_none=True, **options)
+
+
+class FileReferences(CheckedReferences):
+    """The references of a file: an object in an item can have the name of a relation."""
+
+    relations_of = staticmethod(embedding.relations_of)
+
+    def referrers(self, unit: Unit, deleted: Mapping[str, Sequence[str]], planned: int = 0) -> Iterator[Referrers]:
+        """None for an edit of the file: items that were not edited stay as they are."""
+        return iter(()) if unit.call.is_program else super().referrers(unit, deleted, planned)

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from marshmallow import Schema, ValidationError, fields, validate
 
 from restkeeper.features.files import fields as file_fields
+from restkeeper.features.files.items import WeakReference
 from restkeeper.schemas import fields as service_fields
 from restkeeper.schemas.fields import MOST
 from restkeeper.schemas.item import READ_ONLY
@@ -23,13 +24,15 @@ JsonSchema = dict[str, Any]
 
 MOST_PARTS = 5_000  # schemas inside the schema of a collection: further ones are any JSON
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
-_SERVICE = "Email IntegerReference JsonObject ListOf Pattern Reference Text Url WeakReference Whole"
+_SERVICE = "Email IntegerReference JsonObject ListOf Pattern Reference Text Url Whole"
 SERVICE_CLASSES = [getattr(service_fields, name) for name in _SERVICE.split()]
 FILE_CLASSES = [
     kind for kind in vars(file_fields).values() if isinstance(kind, type) and kind.__module__ == file_fields.__name__
 ]
 _NAMES = SimpleNamespace(
-    fields=fields, validate=validate, **{kind.__name__: kind for kind in (*SERVICE_CLASSES, *FILE_CLASSES)}
+    fields=fields,
+    validate=validate,
+    **{kind.__name__: kind for kind in (*SERVICE_CLASSES, *FILE_CLASSES, WeakReference)},
 )
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours, and of a collection
 TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema

@@ -88,7 +88,7 @@ def install(service: Service, options: FileOptions, path: Path) -> Seams:
         raise FileError(f"{path.name}: {unknown[0]}: there is no such collection to guard")
     for stored in by_name.values():
         stored.access = _OwnedAccess(stored.resource)
-        names = (name for name, field in stored.revision.references.items() if field.to == users.name)
+        names = (name for name, field in stored.revision.followed.items() if field.to == users.name)
         owner = next(names, users.resource.singular + (options.suffix or "Id"))
         cast(FileItems, stored).owner_name = users.schema.id_name if stored is users else owner
     shown, login = _ShownView(users), _Login(service, users, path, guards)

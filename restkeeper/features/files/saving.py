@@ -26,7 +26,6 @@ from restkeeper.features.files.items import FileItems
 from restkeeper.features.files.reading import Content, FileError, is_equal, members_of, parse
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.resources.views import StoredView
-from restkeeper.schemas.fields import WeakReference
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
@@ -135,14 +134,12 @@ class SavedFile:
         order = list(self._stored)
         edits = [edit for edit in self.content.differences(edited) if edit[0] in order]
         edits.sort(key=lambda edit: (edit[2] is None, order.index(edit[0])))
-        references = [stored.revision.references.values() for stored in self._stored.values()]
-        referred = {field.to for fields in references for field in fields if not isinstance(field, WeakReference)}
+        referred = {field.to for stored in self._stored.values() for field in stored.revision.references.values()}
         if any(text is None and self._stored[name].name in referred for name, _, text in edits):
             return "an item was deleted to which others may refer"
         moved = [item for item in self.content.moved(edited) if item[0] in order]
 
         def work(unit: Unit) -> None:
-            unit.clears = False  # items that were not edited do not change
             for name, key, text in edits:
                 self._store(unit, self._stored[name], key, text)
             for name, key in moved:

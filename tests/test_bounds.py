@@ -8,7 +8,7 @@ from restkeeper import Resource
 from restkeeper.config import DEFAULT_QUOTA, Config, settings
 from restkeeper.features import events
 from restkeeper.features.batch import MOST_OPERATIONS
-from restkeeper.features.files import declarations, login, reading
+from restkeeper.features.files import collections, content, login
 from restkeeper.features.harness import MOST_BODY, MOST_VALUES, documents, faults, journal, spaces
 from restkeeper.features.harness.webhooks import MOST_CAUGHT
 from restkeeper.features.jwt.tokens import LONGEST_SUBJECT
@@ -94,8 +94,8 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "requests and deliveries that a space": (journal.MOST_REQUESTS, MOST_CAUGHT, journal.MOST_BYTES),
     "bytes of the content of a fault": (documents.MOST_CONTENT,),
     "a delay": (spaces.LONGEST_DELAY, documents.LONGEST_WAIT),
-    "items and bytes of a list": (declarations.LISTS["page_limit"], declarations.LISTS["page_bytes"]),
-    "bytes of an item; of an array": (reading.LONGEST_ITEM, reading.LONGEST_ITEM),
+    "items and bytes of a list": (collections.LISTS["page_limit"], collections.LISTS["page_bytes"]),
+    "bytes of an item; of an array": (content.LONGEST_ITEM, content.LONGEST_ITEM),
     "characters of the name": (checks.LONGEST_PATH,),
     "characters of a password": (login.SHORTEST, login.LONGEST_EMAIL),
     "time for which a token is valid": (login.VALID_SECONDS,),

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from restkeeper import LiveServer, exactjson
 from restkeeper.__main__ import main
 from restkeeper.cli.new import write_service
-from restkeeper.features.files.declarations import Declared, resources_of
+from restkeeper.features.files.collections import Declared, resources_of
 from restkeeper.features.files.eject import eject
-from restkeeper.features.files.inference import Shape
+from restkeeper.features.files.jsonschema import Shape
 from tests.live import ROOT
 from tests.waiting import SECONDS
 

@@ -21,10 +21,10 @@ from restkeeper.__main__ import main
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
+from restkeeper.features.files.content import FileError
 from restkeeper.features.files.file import read_file
 from restkeeper.features.files.items import LONGEST_ID
-from restkeeper.features.files.reading import FileError
-from restkeeper.features.files.rewriting import MOST_RULES, read_rules, rewrite
+from restkeeper.features.files.paths import MOST_RULES, read_rules, rewrite
 from tests.callers import ADMIN, ADMIN_KEY, key
 from tests.json_file import BLOG, client_of, running
 from tests.live import ROOT

@@ -21,10 +21,9 @@ from restkeeper.__main__ import main
 from restkeeper.app import create_app
 from restkeeper.config import Config
 from restkeeper.features.files import FileOptions, application_of
-from restkeeper.features.files.declarations import declare
-from restkeeper.features.files.file import exchange, read_file, say, stamp_of, write_file
-from restkeeper.features.files.reading import FileError, key_of, parse
-from restkeeper.features.files.saving import SavedFile
+from restkeeper.features.files.collections import declare
+from restkeeper.features.files.content import FileError, key_of, parse
+from restkeeper.features.files.file import SavedFile, exchange, read_file, say, stamp_of, write_file
 from restkeeper.seams import take_part
 from restkeeper.service import service_of
 from restkeeper.storage.feed import last_event
@@ -500,7 +499,7 @@ def test_an_edit_just_before_the_write_is_not_overwritten(served: Served, monkey
         served.edit(lambda data: data["posts"][1].update(views=8))
         return write_file(*arguments)
 
-    monkeypatch.setattr("restkeeper.features.files.saving.write_file", edit_first)
+    monkeypatch.setattr("restkeeper.features.files.file.write_file", edit_first)
     assert served.client.patch("/posts/1", json={"views": 101}).status_code == 200
     assert [post["views"] for post in served.data["posts"]] == [101, 8]
     assert served.get("/posts") == served.data["posts"]
@@ -730,7 +729,7 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
 
 FAILING = """
 from pathlib import Path
-from restkeeper.features.files.saving import SavedFile
+from restkeeper.features.files.file import SavedFile
 run_once = SavedFile.run_once
 def fail(saved):
     if (failing := Path("failing")).exists():

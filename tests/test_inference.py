@@ -7,9 +7,8 @@ import marshmallow
 import pytest
 
 from restkeeper import Config, create_app, exactjson
-from restkeeper.features.files.declarations import Declared, resources_of, singular_of
-from restkeeper.features.files.inference import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape
-from restkeeper.features.files.jsonschema import inlined
+from restkeeper.features.files.collections import Declared, resources_of, singular_of
+from restkeeper.features.files.jsonschema import DEEPEST, MOST_NAMES, MOST_SHAPES, Shape, inlined
 from restkeeper.schemas.prepared import prepared
 
 

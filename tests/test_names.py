@@ -16,9 +16,8 @@ from restkeeper.app import create_app
 from restkeeper.config import Config, ConfigError
 from restkeeper.errors import shortened
 from restkeeper.features.files import FileOptions, application_of
-from restkeeper.features.files.declarations import declare, names_of
-from restkeeper.features.files.file import read_file
-from restkeeper.features.files.saving import SavedFile
+from restkeeper.features.files.collections import declare, names_of
+from restkeeper.features.files.file import SavedFile, read_file
 from restkeeper.resources.checks import LONGEST_PATH
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import ItemSchema

@@ -11,11 +11,11 @@ import click
 from restkeeper import exactjson
 from restkeeper.cli.new import write_service
 from restkeeper.command import Command
+from restkeeper.features.files.collections import declare
+from restkeeper.features.files.content import FileError
 from restkeeper.features.files.conversion import convert
-from restkeeper.features.files.declarations import declare
 from restkeeper.features.files.eject import eject as write_collections
 from restkeeper.features.files.file import read_file, say
-from restkeeper.features.files.reading import FileError
 
 _ID = click.option("--id", "-i", "id_name", default="id", help="The name of the members with the ids, such as _id.")
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))

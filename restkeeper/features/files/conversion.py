@@ -11,10 +11,10 @@ from restkeeper.clock import rfc3339
 from restkeeper.config import Config
 from restkeeper.errors import Problem, shortened
 from restkeeper.exactjson import Buffer, require_none
-from restkeeper.features.files.declarations import Declared, declare, loosened, resources_of
+from restkeeper.features.files.collections import Declared, declare, loosened, resources_of
+from restkeeper.features.files.content import Content, id_of, key_of
 from restkeeper.features.files.file import File
 from restkeeper.features.files.jsonschema import Class
-from restkeeper.features.files.reading import Content, id_of, key_of
 from restkeeper.resources.item import ItemLimits
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView

@@ -1,19 +1,22 @@
 """The collections of a file: items with any id, and with the members that were sent or that a schema accepts."""
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from marshmallow import fields
 
 from restkeeper import exactjson
-from restkeeper.clock import time_after
+from restkeeper.clock import YIELD_SECONDS, rfc3339, time_after
+from restkeeper.errors import Problem
 from restkeeper.exactjson import Buffer, JsonObject, fault, listed, require_none
-from restkeeper.features.files.reading import id_of, is_equal, key_of
+from restkeeper.features.files.content import Content, id_of, is_equal, key_of, members_of
 from restkeeper.resources import embedding
 from restkeeper.resources.changes import Unit
 from restkeeper.resources.item import NO_LIMITS, ItemLimits
@@ -22,9 +25,11 @@ from restkeeper.resources.resource import Resource
 from restkeeper.resources.revision import Revision
 from restkeeper.resources.views import StoredView
 from restkeeper.schemas.fields import Refers
+from restkeeper.service import Service
 from restkeeper.storage.interface import Field, Kind, Record
 
 NONE = (None, "")  # ids that an item is sent without
+TOGETHER = 1000  # items that one transaction stores at the start
 LONGEST_ID = 2000  # bytes in JSON of an id that is sent: escaped, it has room in a path, and in a field of a response
 
 
@@ -42,6 +47,7 @@ class FileItems(StoredView):
         self._is_free = all(isinstance(field, WeakReference) for field in resource.newest.definitions.values())
         super().__init__(resource)
         self.queryable = dataclasses.replace(self.queryable, known=resource.known)
+        self.checked = resource.checked
 
     @property
     def is_put_creating(self) -> bool:
@@ -76,8 +82,7 @@ class FileItems(StoredView):
         members = self._in_order(sent, members, id_text, is_last=self.ids_are_last)
         return self._stored(members, self.resource.key(value), 1, now, limits, owner)
 
-    def restore(self, sent: JsonObject, **options: Any) -> Record:
-        return self.new_record(sent, **options)
+    restore = new_record
 
     def replace(self, record: Record, sent: JsonObject, *, now: str, limits: ItemLimits = NO_LIMITS) -> Record:
         current, own_id = exactjson.cut(record.body), "" if self.resource.singleton else self.schema.id_name
@@ -99,11 +104,17 @@ class FileItems(StoredView):
     def cleared(self, record: Record, path: str, *, now: str) -> Record:
         return self.merge(record, {path: None}, now=now)
 
-    def of_file(self, key: str, text: Buffer, now: str) -> Record:
-        """An item as it stands in a file."""
+    def of_file(self, content: Content, key: str, text: Buffer, now: str) -> Record:
+        """An item as it stands in a file. Raises FileError if items are checked, and it is invalid."""
+        try:
+            if self.checked:
+                return self.new_record(members_of(text), id=key, now=now)
+        except Problem as problem:
+            raise content.fault(self.resource.public_name, key, f"{problem}: change it, or the schema") from None
         has_escapes = b"\\" in bytes(text)  # also of names, which queries know unescaped
         body = exactjson.joined(exactjson.cut(text)) if has_escapes else msgspec.json.format(bytes(text), indent=-1)
         owner = self._owner(exactjson.cut(text)) if self.owner_name else None
+        key = self.name if self.resource.singleton else key
         return Record(key, 1, now, self.fingerprint, body, owner)
 
     def _owner(self, members: Mapping[str, Buffer]) -> str | None:
@@ -150,9 +161,13 @@ class FileItems(StoredView):
 
 @dataclasses.dataclass(frozen=True)
 class FileResource(Resource):
-    """The declaration of a collection, or a singleton, of a file. Items are `known` to have names that no field has."""
+    """The declaration of a collection, or a singleton, of a file. Items are `known` to have names that no field has.
+
+    With `checked`, the items of the file must be valid, too.
+    """
 
     known: frozenset[str] = frozenset()
+    checked: bool = False
 
     def stored_view(self) -> FileItems:
         return FileItems(self)
@@ -194,3 +209,32 @@ class FileReferences(CheckedReferences):
     def referrers(self, unit: Unit, deleted: Mapping[str, Sequence[str]], planned: int = 0) -> Iterator[Referrers]:
         """None for an edit of the file: items that were not edited stay as they are."""
         return iter(()) if unit.call.is_program else super().referrers(unit, deleted, planned)
+
+
+def views_of(service: Service) -> dict[str, FileItems]:
+    """The items of a service, by the names of the members of its file."""
+    return {stored.resource.public_name: cast(FileItems, stored) for stored in service.stored.values()}
+
+
+def place_ids(service: Service, content: Content) -> None:
+    """Put the ids of new items first or last, as the items of the file have them."""
+    for name, stored in views_of(service).items():
+        first_member = next(iter(exactjson.cut(content.sample(name) or b"{}")), content.id_name)
+        stored.ids_are_last = first_member != content.id_name
+
+
+def fill(service: Service, content: Content) -> None:
+    """Store the items of a file, without events. Raises FileError for an invalid item, if items are checked."""
+    now = rfc3339(service.clock.time())
+    place_ids(service, content)
+    for name, stored in views_of(service).items():
+        items = iter(content.items(name))
+        while batch := [*islice(items, TOGETHER)]:
+            records = [stored.of_file(content, *item, now) for item in batch]
+            service.write(partial(_insert, stored, records))
+            time.sleep(YIELD_SECONDS)
+
+
+def _insert(stored: FileItems, records: list[Record], unit: Unit) -> None:
+    unit.put_records(stored.name, records)
+    unit.use_ids(stored, [record.id for record in records])

@@ -1,4 +1,4 @@
-"""JSON Schema -> marshmallow: fields that accept what a schema accepts, and store it as it is sent.
+"""JSON Schema: what values have in common, and fields that accept what a schema accepts, stored as it is sent.
 
 What fields cannot check is accepted, and a sentence says so: `notes` gets one for each such place.
 """
@@ -7,6 +7,7 @@ import keyword
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from urllib.parse import unquote
 
 from marshmallow import Schema, ValidationError, fields, validate
 
+from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 from restkeeper.features.files import fields as file_fields
 from restkeeper.features.files.items import WeakReference
 from restkeeper.schemas import fields as service_fields
@@ -22,8 +24,13 @@ from restkeeper.schemas.item import READ_ONLY
 
 JsonSchema = dict[str, Any]
 
+MOST_NAMES = 200  # of the members of an object; one with more is a dictionary of any names
+MOST_SHAPES = 2_000  # of one collection: further values are any JSON
+LONGEST_NAME = 100  # characters
+DEEPEST = 10  # levels
 MOST_PARTS = 5_000  # schemas inside the schema of a collection: further ones are any JSON
-TYPES = ("string", "integer", "number", "boolean", "object", "array", "null")
+_TYPES = {str: "string", int: "integer", Decimal: "number", bool: "boolean", dict: "object", list: "array"}
+_TYPES[type(None)] = "null"
 _SERVICE = "Email IntegerReference JsonObject ListOf Pattern Reference Text Url Whole"
 SERVICE_CLASSES = [getattr(service_fields, name) for name in _SERVICE.split()]
 FILE_CLASSES = [
@@ -237,8 +244,8 @@ def inlined(schema: Any, document: Any, path: str, notes: list[str]) -> JsonSche
         if remaining[0] <= 0 or isinstance(schema, bool):
             notes.extend([f"{path}: the schema is too large: any JSON is accepted from here on"] * (remaining[0] == 0))
             return {}
-        if wrong := [kind for kind in types_of(schema) if kind not in TYPES]:
-            raise ValueError(f"{path}: type: {wrong[0]!r} is none of {', '.join(TYPES)}")
+        if wrong := [kind for kind in types_of(schema) if kind not in _TYPES.values()]:
+            raise ValueError(f"{path}: type: {wrong[0]!r} is none of {', '.join(_TYPES.values())}")
         keywords = {key: value for key, value in schema.items() if key not in ("$ref", "$schema", "$defs", "allOf")}
         inner = [walk(base, path, above) for base in schema.get("allOf", ())]
         if (ref := schema.get("$ref")) in above:
@@ -283,3 +290,86 @@ def target(document: Any, ref: str, path: str) -> Any:
     if file:
         raise ValueError(f"{path}: $ref: {ref!r} is not in this document")
     return value
+
+
+_FIELDS = {name: call.build() for name, call in FORMATS.items()}
+
+
+class Shape:
+    """What the values so far have in common.
+
+    `depth` is the number of levels around them, `remaining` how many shapes there can still be inside.
+    """
+
+    def __init__(self, depth: int = 0, remaining: list[int] | None = None) -> None:
+        self._depth = depth
+        self._remaining = [MOST_SHAPES] if remaining is None else remaining
+        self._types = Counter[str]()
+        self._formats = list(_FIELDS)
+        self._members: dict[str, Shape] | None = {}
+        self._elements: Shape | None = None
+
+    def add(self, value: Any) -> None:
+        """Take a value of `exactjson.decoded` into account."""
+        kind = _TYPES[type(value)]
+        if kind == "integer" and not SMALLEST_INTEGER <= value <= LARGEST_INTEGER:
+            kind = "number"
+        self._types[kind] += 1
+        if kind == "string":
+            self._formats = [format for format in self._formats if _accepts(_FIELDS[format], value)]
+        elif kind == "object":
+            self._add_members(value)
+        elif kind == "array" and value and (elements := self._elements or self._inside()):
+            self._elements = elements
+            for element in value:
+                elements.add(element)
+
+    def schema(self) -> JsonSchema:
+        """The schema that all values have; without a type if they have several, or null only.
+
+        A member is required if each object has it, and a text has a format if each has it.
+        """
+        kinds = [kind for kind in self._types if kind != "null"]
+        if set(kinds) == {"integer", "number"}:
+            kinds = ["number"]
+        if len(kinds) != 1:
+            return {}
+        schema: JsonSchema = {"type": [*kinds, "null"] if self._types["null"] else kinds[0]}
+        if kinds == ["string"] and self._formats:
+            schema["format"] = self._formats[0]
+        elif kinds == ["object"] and self._members:
+            every = self._types["object"]
+            required = [name for name, member in self._members.items() if member._types.total() == every]
+            schema["properties"] = {name: member.schema() for name, member in self._members.items()}
+            schema |= {"required": required} if required else {}
+        elif kinds == ["array"] and self._elements:
+            schema["items"] = self._elements.schema()
+        return schema
+
+    def _add_members(self, value: dict[str, Any]) -> None:
+        for name, element in value.items():
+            if self._members is None:
+                return
+            if (member := self._members.get(name)) is None and len(name) <= LONGEST_NAME:
+                member = None if len(self._members) == MOST_NAMES else self._inside()
+                if member is None:
+                    self._members = None
+                    return
+                self._members[name] = member
+            if member:
+                member.add(element)
+
+    def _inside(self) -> "Shape | None":
+        """A shape of values inside these; None beyond the bounds."""
+        if self._depth == DEEPEST or not self._remaining[0]:
+            return None
+        self._remaining[0] -= 1
+        return Shape(self._depth + 1, self._remaining)
+
+
+def _accepts(field: Any, text: str) -> bool:
+    try:
+        field.deserialize(text)
+    except ValidationError:
+        return False
+    return True

@@ -10,7 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from threading import BoundedSemaphore
-from typing import Any, cast
+from typing import Any
 
 import jwt
 from flask import Blueprint, Request, request
@@ -21,11 +21,10 @@ from restkeeper.config import ConfigError
 from restkeeper.errors import BadRequest, Forbidden, Unauthorized
 from restkeeper.exactjson import JsonObject
 from restkeeper.feature import Seams
-from restkeeper.features.files.items import FileItems
-from restkeeper.features.files.options import FileOptions
-from restkeeper.features.files.reading import FileError
-from restkeeper.features.files.rewriting import MODES, read_rules
-from restkeeper.features.files.saving import in_thread
+from restkeeper.features.files.content import FileError
+from restkeeper.features.files.file import in_thread
+from restkeeper.features.files.items import views_of
+from restkeeper.features.files.paths import MODES
 from restkeeper.resources.call import ADMIN, EVERYBODY, PUBLIC, REALM, Caller
 from restkeeper.resources.changes import Change, Command, Unit
 from restkeeper.resources.parameters import Queryable
@@ -74,23 +73,24 @@ _TOKEN = Result(
 )
 
 
-def install(service: Service, options: FileOptions, path: Path) -> Seams:
-    """Let the items of the collection `options.login` log in. Raises ConfigError, FileError and OSError."""
+def install(service: Service, path: Path, name: str, suffix: str, guards: Mapping[str, str]) -> Seams:
+    """Let the items of the collection `name` of the file at a path log in. Raises ConfigError and FileError.
+
+    Names of fields that refer to others end in the `suffix`; `guards` has the modes of collections.
+    """
     if not service.guard.local_only:
         raise ConfigError("--login protects nothing, and is for this machine alone: it needs AUTH=open")
-    by_name, guards = {stored.resource.public_name: stored for stored in service.stored.values()}, dict[str, str]()
-    users = by_name.get(options.login)
+    by_name = views_of(service)
+    users = by_name.get(name)
     if users is None or users.resource.singleton or not field_in(users.queryable.fields, EMAIL):
-        raise FileError(f"{path.name}: --login {options.login}: must be an array, of items with {EMAIL} and {PASSWORD}")
-    if options.routes:
-        read_rules(options.routes, guards)
+        raise FileError(f"{path.name}: --login {name}: must be an array, of items with {EMAIL} and {PASSWORD}")
     if unknown := sorted(guards.keys() - by_name.keys()):
         raise FileError(f"{path.name}: {unknown[0]}: there is no such collection to guard")
     for stored in by_name.values():
         stored.access = _OwnedAccess(stored.resource)
         names = (name for name, field in stored.revision.followed.items() if field.to == users.name)
-        owner = next(names, users.resource.singular + (options.suffix or "Id"))
-        cast(FileItems, stored).owner_name = users.schema.id_name if stored is users else owner
+        owner = next(names, users.resource.singular + (suffix or "Id"))
+        stored.owner_name = users.schema.id_name if stored is users else owner
     shown, login = _ShownView(users), _Login(service, users, path, guards)
     routes = Blueprint("_login", __name__)  # no collection is called so
     routes.add_url_rule("/login", view_func=login.log_in, methods=["POST"])

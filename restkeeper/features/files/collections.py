@@ -13,9 +13,9 @@ from marshmallow import fields
 from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS
 from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
+from restkeeper.features.files.content import Content, FileError, Texts, id_kind, key_of, load_json
 from restkeeper.features.files.fields import FileItem
 from restkeeper.features.files.file import File
-from restkeeper.features.files.inference import Shape
 from restkeeper.features.files.items import LONGEST_ID, FileResource
 from restkeeper.features.files.jsonschema import (
     NAME,
@@ -24,11 +24,11 @@ from restkeeper.features.files.jsonschema import (
     Class,
     JsonSchema,
     Maker,
+    Shape,
     inlined,
     members_in,
     types_of,
 )
-from restkeeper.features.files.reading import Content, FileError, Texts, id_kind, key_of, load_json
 from restkeeper.resources.checks import LARGEST_PAGE, RESERVED, RESERVED_KINDS
 from restkeeper.resources.declaration import METHODS
 from restkeeper.resources.resource import Resource
@@ -256,6 +256,7 @@ def _resource_of(
         undeclared=declaration.is_open,
         indexes=tuple(Index(name) for name, call in calls.items() if call.name == "WeakReference"),
         known=frozenset(declaration.names) - calls.keys(),
+        checked=declaration.is_checked,
         **({} if is_single else LISTS),
     )
 

@@ -14,7 +14,7 @@ from restkeeper.exactjson import JsonObject
 from restkeeper.hook import Hook
 from restkeeper.resources.call import NONE, Call, Conditions
 from restkeeper.resources.declaration import Action
-from restkeeper.resources.item import NO_LIMITS, ItemLimits
+from restkeeper.resources.item import NO_ID, NO_LIMITS, ItemLimits
 from restkeeper.resources.relations import References
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.views import StoredView, View, Views
@@ -284,24 +284,22 @@ class Unit:
             return None
         return next((change for change in self._tried if change.after is error.of), None)
 
-    def with_integer_ids(
-        self, stored: StoredView, records: Sequence[Record], sent: Sequence[JsonObject]
-    ) -> list[Record]:
-        """New items, with the next integers as ids of those `sent` without, if the collection has such ids.
+    def with_integer_ids(self, stored: StoredView, records: Sequence[Record]) -> list[Record]:
+        """New items, with the next integers in place of NO_ID, if the collection has such ids.
 
         Raises BodyTooLarge, and as `use_ids`.
         """
         numbered = [*records]
         if not stored.resource.has_integer_ids:
             return numbered
-        new = [n for n, item in enumerate(sent) if not stored.has_id(item)]
-        ids = self.use_ids(stored, [record.id for n, record in enumerate(records) if n not in new], len(new))
+        new = [n for n, record in enumerate(records) if record.id == NO_ID]
+        ids = self.use_ids(stored, [record.id for record in records if record.id != NO_ID], len(new))
         for n, id in zip(new, ids, strict=True):
-            numbered[n] = stored.with_id(records[n], id)
+            numbered[n] = stored.numbered(records[n], id)
             self.domain.limits.require(numbered[n].body)
         return numbered
 
-    def use_ids(self, stored: StoredView, ids: Iterable[str], new: int = 0) -> list[str]:
+    def use_ids(self, stored: StoredView, ids: Iterable[str], new: int = 0) -> Sequence[int]:
         """So many `new` ids, if they are integers; no later item gets one of them, nor one of `ids`, which are in use.
 
         Raises Conflict if there are no more, and as `Transaction.insert` for the first ones.
@@ -318,4 +316,4 @@ class Unit:
         if last + new > last_before:
             record = Record(stored.name, last + new, "", "", b"{}")
             self.put_record(LAST_IDS.name, record, is_new=before is None)
-        return [resource.key(last + number) for number in range(1, new + 1)]
+        return range(last + 1, last + new + 1)

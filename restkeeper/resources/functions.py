@@ -124,7 +124,7 @@ class Items:
             id = stored.provisional_id(self.unit.domain.new_id)
             make = partial(stored.restore, id=id, now=self.unit.now(), limits=self.unit.domain.limits, owner=owner)
             record = accepted_record(self, self.functions[-1], stored, make, members)
-            (record,) = self.unit.with_integer_ids(stored, [record], [sent_id])
+            (record,) = self.unit.with_integer_ids(stored, [record])
             with as_conflict(collection):
                 return item_of(stored, self.apply(stored, None, record))
 

@@ -25,6 +25,7 @@ from restkeeper.schemas.item import CLIENT_IDS, INTEGERS, READ_ONLY, IntegerId, 
 from restkeeper.storage.errors import RevisionDiffers
 from restkeeper.storage.interface import Record
 
+NO_ID = "0"  # of a new item, which gets the next integer: the key of no integer is so short
 MOVING = {"updated_at", "version"}  # the read-only fields that every change changes
 
 _ITEM = b'{"id":%b,%b"created_at":"%b","updated_at":"%b","version":%d}'  # none of these values needs an escape
@@ -113,8 +114,8 @@ class ItemForm:
         self, sent: JsonObject, *, id: str, now: str, limits: ItemLimits = NO_LIMITS, owner: str | None = None
     ) -> Record:
         of_server: JsonObject = {name: sent[name] for name in self.revision.of_server if name in sent}
-        if "id" not in of_server:
-            of_server["id"] = self.resource.public_id(id)
+        if id != NO_ID:
+            of_server.setdefault("id", self.resource.public_id(id))
         of_server = {"updated_at": now, "version": 1, **of_server}
         faults: list[JsonObject] = []
         try:
@@ -125,8 +126,8 @@ class ItemForm:
         content = self._with_owner_field({name: value for name, value in sent.items() if name not in names}, owner)
         text, more = self._text_or_faults(content, sent)
         require_none(faults + more)
-        now, of_server["id"] = of_server.pop("updated_at"), self.resource.key(of_server["id"])
-        return self._record(text, **{"created_at": now, **of_server}, now=now, limits=limits, owner=owner)
+        now, id = of_server.pop("updated_at"), self.resource.key(of_server.pop("id")) if "id" in of_server else id
+        return self._record(text, id=id, **{"created_at": now, **of_server}, now=now, limits=limits, owner=owner)
 
     def loaded(self, sent: JsonObject) -> JsonObject:
         revision = self.revision

@@ -17,7 +17,7 @@ from restkeeper.clock import Clock, rfc3339
 from restkeeper.errors import ValidationFailed
 from restkeeper.exactjson import JsonObject, fault, require_none
 from restkeeper.resources.call import Caller, lacking
-from restkeeper.resources.item import NO_LIMITS, ItemForm, ItemLimits, digest
+from restkeeper.resources.item import NO_ID, NO_LIMITS, ItemForm, ItemLimits, digest
 from restkeeper.resources.parameters import Queryable
 from restkeeper.resources.resource import Resource
 from restkeeper.resources.revision import schema_with
@@ -26,7 +26,7 @@ from restkeeper.schemas.item import CLIENT_IDS, READ_ONLY, ItemSchema
 from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.base import Store, Transaction
 from restkeeper.storage.errors import RecordNotFound
-from restkeeper.storage.interface import Collection, Page, Query, Record, root_of
+from restkeeper.storage.interface import Collection, Page, Query, Record, root_of, serial
 
 UNREADABLE = "has fields that you may not read, and with these it would not be valid"
 MOST_SETS = 64  # sets of fields that are gone, hidden or locked: a process keeps a view for each set
@@ -229,10 +229,6 @@ class StoredView(ItemForm, View):
         """The id of an item as its body has it."""
         return self.resource.public_id(record.id)
 
-    def has_id(self, sent: JsonObject) -> bool:
-        """Whether a new item is sent with its id."""
-        return self.schema.id_name in sent
-
     def id_variants(self, key: str) -> tuple[str | int, ...]:
         """The values by which others can refer to an item."""
         return (self.resource.public_id(key),)
@@ -253,14 +249,14 @@ class StoredView(ItemForm, View):
             return self.initial
 
     def provisional_id(self, make: Callable[[], str]) -> str:
-        """The id of a new item: one that `make` returns, or the integer 1 until `Unit.with_integer_ids` replaces it."""
-        return self.resource.key(1) if self.resource.has_integer_ids else make()
+        """The id of a new item: one that `make` returns, or NO_ID until `Unit.with_integer_ids` replaces it."""
+        return NO_ID if self.resource.has_integer_ids else make()
 
-    def with_id(self, record: Record, id: str) -> Record:
-        """A new item with another id, which its body has, too, where items show it."""
+    def numbered(self, record: Record, number: int) -> Record:
+        """A new item with an integer as its id, which its body has, too, where items show it."""
         members, name = exactjson.cut(record.body), self.schema.id_name
-        shown_id = {name: exactjson.dumps(self.resource.public_id(id))} if name in members else {}
-        return record._replace(id=id, body=exactjson.joined({**members, **shown_id}))
+        shown_id = {name: b"%d" % number} if name in members else {}
+        return record._replace(id=serial(number), body=exactjson.joined({**members, **shown_id}))
 
     def bodies(self, page: Page) -> list[bytes]:
         if all(fingerprint == self.fingerprint for fingerprint in page.fingerprints):

@@ -82,7 +82,7 @@ class CommandUnit(Unit):
         """Create the `new` items of commands for one collection; they are as functions of the service leave them."""
         if commands[0].conditions is not NONE:
             self.require_list(to, commands[0].conditions)
-        records = self.with_integer_ids(to.served.stored, new, [command.body for command in commands])
+        records = self.with_integer_ids(to.served.stored, new)
         for n in in_turns([*range(len(records))], to.served.domain.clock, self.transaction.turn_seconds):
             self.command = commands[n]
             records[n] = self.write_item(to, None, records[n])

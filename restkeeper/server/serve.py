@@ -154,10 +154,10 @@ def _lock(file: Path) -> None:
         atexit.register(lambda: beside.unlink(missing_ok=True) if own == os.getpid() else None)
 
 
-def _application_of_file(file: Path, options: Mapping[str, Any], replace: Callable[[Any], None]) -> Any:
+def _application_of_file(file: Path, options: Mapping[str, Any], succeed: Callable[[Any], None]) -> Any:
     """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
     files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
-    return files.application_of(create, file, files.FileOptions(**options), replace=replace)
+    return files.application_of(create, file, files.FileOptions(**options), succeed=succeed)
 
 
 def _set_defaults() -> None:

@@ -12,25 +12,15 @@ from marshmallow import fields
 
 from restkeeper import exactjson
 from restkeeper.clock import YIELD_SECONDS
-from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
+from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER, JsonObject
 from restkeeper.features.files.content import Content, FileError, Texts, id_kind, key_of, load_json
 from restkeeper.features.files.fields import FileItem
 from restkeeper.features.files.file import File
 from restkeeper.features.files.items import LONGEST_ID, FileResource
-from restkeeper.features.files.jsonschema import (
-    NAME,
-    TAKEN,
-    Call,
-    Class,
-    JsonSchema,
-    Maker,
-    Shape,
-    inlined,
-    members_in,
-    types_of,
-)
+from restkeeper.features.files.jsonschema import TAKEN, Call, Class, Maker, Shape, inlined, members_in, types_of
 from restkeeper.resources.checks import LARGEST_PAGE, RESERVED, RESERVED_KINDS
 from restkeeper.resources.declaration import METHODS
+from restkeeper.resources.queried import NAME
 from restkeeper.resources.resource import Resource
 from restkeeper.schemas.item import ID_PATTERN
 from restkeeper.schemas.prepared import fields_of
@@ -41,7 +31,7 @@ LISTS: Any = {"sort": POSITION, "page_limit": LARGEST_PAGE, "page_bytes": 4 * 10
 EMBED_LIMIT = 1_000  # items that refer to an item and are embedded in it
 MOST_SEARCHED = 100  # fields: a function of SQLite has at most 127 arguments
 _TEXTS, _NUMBERS = ("text", "plain"), ("number", "whole", "index")  # kinds of ids, the widest first
-_IDS: Mapping[str, JsonSchema] = {
+_IDS: Mapping[str, JsonObject] = {
     "text": {"type": "string", "minLength": 1, "maxLength": LONGEST_ID},
     "plain": {"type": "string", "minLength": 1, "maxLength": 64, "pattern": ID_PATTERN},
     "number": {"type": "number"},
@@ -66,7 +56,7 @@ class Declared(NamedTuple):
     items of the file are checked, too. `names` has the names of all fields in the file.
     """
 
-    schema: JsonSchema
+    schema: JsonObject
     kind: str = "client"
     references: Mapping[str, str] = {}
     is_open: bool = False
@@ -77,7 +67,7 @@ class Declared(NamedTuple):
     names: Set[str] = frozenset()
 
     @property
-    def id_schema(self) -> JsonSchema | None:
+    def id_schema(self) -> JsonObject | None:
         """The schema of the ids, with texts first; None if all collections of this kind have such ids."""
         if self.ids <= {"plain" if self.kind == "client" else "index"}:
             return None
@@ -160,7 +150,7 @@ def loosened(schema: Any) -> Any:
     return loose
 
 
-def _inferred(content: Content, name: str) -> JsonSchema:
+def _inferred(content: Content, name: str) -> JsonObject:
     """The schema of the values of a collection or singleton."""
     shape = Shape()
     for number, (_, text) in enumerate(content.items(name)):
@@ -182,7 +172,7 @@ def _fields_of_ids(content: Content, texts: Texts, suffix: str, names: set[str])
     return values
 
 
-def _schemas_beside(file: File) -> tuple[dict[str, JsonSchema], list[str]]:
+def _schemas_beside(file: File) -> tuple[dict[str, JsonObject], list[str]]:
     """The schemas in the file beside, by name, if there is one; and lines about them. Raises FileError."""
     lines, name = list[str](), file.schema.name
     if not file.schema_source:  # a shell makes it before `restkeeper schema` writes to it
@@ -262,7 +252,7 @@ def _resource_of(
 
 
 def _add_references(
-    calls: dict[str, Call], members: JsonSchema, name: str, names: Names, declared: Mapping[str, Declared]
+    calls: dict[str, Call], members: JsonObject, name: str, names: Names, declared: Mapping[str, Declared]
 ) -> None:
     """Replace the fields that refer to other collections by references."""
     declaration, embedded = declared[name], {*members}

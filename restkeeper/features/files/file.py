@@ -59,14 +59,10 @@ def read_file(path: Path, id_name: str = "id") -> File:
     """The file, and the schema beside it. Raises FileError and OSError."""
     if not id_name or not id_name.isprintable() or {'"', "\\"} & {*id_name}:
         raise FileError(f'--id {id_name!r}: must be a name of printable characters, without " and \\')
-    schema, look = path.with_suffix(SCHEMA), look_at(path)
+    schema = path.with_suffix(SCHEMA)
+    look = stamp_of(path), stamp_of(schema)
     source = schema.read_bytes() if schema.is_file() else b""
     return File(path, schema, look, source, parse(path.read_bytes(), path.name, id_name))
-
-
-def look_at(path: Path) -> Look:
-    """The stamps of a file, and of the schema beside it. Raises OSError."""
-    return stamp_of(path), stamp_of(path.with_suffix(SCHEMA))
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -268,13 +264,11 @@ class SavedFile:
 
     def _serve(self, edited: Content) -> str:
         """Change the items in the store as they were edited, all or none; returns why this is not possible."""
-        order = list(self._stored)
-        edits = [edit for edit in self.content.differences(edited) if edit[0] in order]
-        edits.sort(key=lambda edit: (edit[2] is None, order.index(edit[0])))
+        edits = sorted(self.content.differences(edited), key=lambda edit: edit[2] is None)
         referred = {field.to for stored in self._stored.values() for field in stored.revision.references.values()}
         if any(text is None and self._stored[name].name in referred for name, _, text in edits):
             return "an item was deleted to which others may refer"
-        moved = [item for item in self.content.moved(edited) if item[0] in order]
+        moved = [*self.content.moved(edited)]
 
         def work(unit: Unit) -> None:
             for name, key, text in edits:

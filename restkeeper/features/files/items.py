@@ -57,9 +57,6 @@ class FileItems(StoredView):
         id: str | int = exactjson.decoded(exactjson.cut(record.body)[self.schema.id_name])
         return id
 
-    def has_id(self, sent: JsonObject) -> bool:
-        return sent.get(self.schema.id_name) not in NONE
-
     def id_variants(self, key: str) -> tuple[str | int, ...]:
         id = id_of(key)
         return (id, str(id)) if isinstance(id, int) else (id,)
@@ -70,17 +67,24 @@ class FileItems(StoredView):
         if self.resource.singleton:
             return self._stored(self._accepted(sent), self.name, 1, now, limits, owner)
         name = self.schema.id_name
-        value = sent.get(name)
-        value = exactjson.decoded(value) if isinstance(value, Buffer) else value
-        value = self.resource.public_id(id) if value in NONE else value
-        wrong = isinstance(value, bool) or not isinstance(value, str | int | Decimal)
-        require_none([fault([name], "must be a text or a number")] if wrong else [])
-        id_text, *_ = self._texts({name: value}).values()
-        is_long = limits is not NO_LIMITS and len(bytes(id_text)) > LONGEST_ID
-        require_none([fault([name], f"must have at most {LONGEST_ID} bytes in JSON")] if is_long else [])
+        if sent.get(name) not in NONE:
+            shown_id = self._texts({name: sent[name]})[name]
+            id = self._key(shown_id, limits)
+        else:
+            shown_id = exactjson.dumps(self.resource.public_id(id))
         members = self._accepted({member: value for member, value in sent.items() if member != name})
-        members = self._in_order(sent, members, id_text, is_last=self.ids_are_last)
-        return self._stored(members, self.resource.key(value), 1, now, limits, owner)
+        members = self._in_order(sent, members, shown_id, is_last=self.ids_are_last)
+        return self._stored(members, id, 1, now, limits, owner)
+
+    def _key(self, id: Buffer, limits: ItemLimits) -> str:
+        """The key of an item that is sent with this id. Raises ValidationFailed."""
+        value, wrong = exactjson.decoded(id), ""
+        if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+            wrong = "must be a text or a number"
+        elif limits is not NO_LIMITS and len(bytes(id)) > LONGEST_ID:
+            wrong = f"must have at most {LONGEST_ID} bytes in JSON"
+        require_none([fault([self.schema.id_name], wrong)] if wrong else [])
+        return self.resource.key(value)
 
     restore = new_record
 

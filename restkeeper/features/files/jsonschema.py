@@ -18,6 +18,7 @@ from marshmallow import Schema, ValidationError, fields, validate
 from restkeeper.exactjson import LARGEST_INTEGER, SMALLEST_INTEGER
 from restkeeper.features.files import fields as file_fields
 from restkeeper.features.files.items import WeakReference
+from restkeeper.resources.queried import NAME
 from restkeeper.schemas import fields as service_fields
 from restkeeper.schemas.fields import MOST
 from restkeeper.schemas.item import READ_ONLY
@@ -41,7 +42,6 @@ _NAMES = SimpleNamespace(
     validate=validate,
     **{kind.__name__: kind for kind in (*SERVICE_CLASSES, *FILE_CLASSES, WeakReference)},
 )
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)  # of a field of ours, and of a collection
 TAKEN = {"Meta", "others", "require_known", *READ_ONLY, *vars(_NAMES)}  # of the attributes of a schema
 _DATE = r"[0-9]{4}-((0[1-9]|1[0-2])-(0[1-9]|[12][0-9])|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31)"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"  # RFC 3339

@@ -1,9 +1,8 @@
 """The application of a JSON file: its options, what it serves beside its collections, and how it starts."""
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +22,7 @@ from restkeeper.feature import Feature, Seams
 from restkeeper.features.files.collections import LISTS, Declared, declare, describe, resources_of
 from restkeeper.features.files.content import LONGEST_ITEM, Content, FileError
 from restkeeper.features.files.file import SCHEMA, SavedFile, can_be_replaced, in_thread, read_file, say
-from restkeeper.features.files.items import FileReferences, fill
+from restkeeper.features.files.items import FileReferences, fill, views_of
 from restkeeper.features.files.paths import Paths, Rule, read_rules
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.call import KNOWN, lacking
@@ -46,7 +45,7 @@ MOST_DESCRIBED = 2000  # items of a collection from which its schema is inferred
 WHOLE = "/db"  # the path of all that is served
 
 Create = Callable[..., Application]  # `restkeeper.create_app`
-Replace = Callable[[Application], object]
+Succeed = Callable[[Application], object]
 
 
 @dataclass(frozen=True)
@@ -72,21 +71,21 @@ class FileOptions:
 
 
 def application_of(
-    create: Create, path: Path, options: FileOptions, *, config: Config | None = None, replace: Replace | None = None
+    create: Create, path: Path, options: FileOptions, *, config: Config | None = None, succeed: Succeed | None = None
 ) -> Application:
     """The application of a file; exits with one line if the file cannot be served.
 
     With a configuration, as for tests, the application is without the file from here on. Without one it follows the
-    file, and prints a report; when an edit needs another application, `replace` gets that.
+    file, and prints a report; when an edit needs another application, `succeed` gets that.
     """
     try:
-        return _app_of(create, path, options, config, replace)
+        return _app_of(create, path, options, config, succeed)
     except (FileError, OSError, ValueError) as error:
         sys.exit(f"restkeeper: {mistake_in(error) or error}")
 
 
 def _app_of(
-    create: Create, path: Path, options: FileOptions, config: Config | None, replace: Replace | None, reason: str = ""
+    create: Create, path: Path, options: FileOptions, config: Config | None, succeed: Succeed | None, reason: str = ""
 ) -> Application:
     """See `application_of`; for a `reason` it is made again. Raises FileError, OSError, and ValueError.
 
@@ -104,7 +103,9 @@ def _app_of(
     opened = [*features.FEATURES]
     if options.login:  # a webhook would send what the guards hide
         opened = [feature for feature in opened if feature.name != "webhooks"]
-        opened.append(Feature("login", partial(_install_login, path, options, guards)))
+        login = import_module("restkeeper.features.files.login")
+        named = {"path": path, "name": options.login, "suffix": options.suffix, "guards": guards}
+        opened.append(Feature("login", partial(login.install, **named)))
     make = partial(create, blueprints=blueprints, name=path.name)
 
     def set_up_and_load(service: Service) -> Seams:
@@ -112,7 +113,7 @@ def _app_of(
         service.app.described = Description(describing, declared, service).application
         service.domain.references = FileReferences(service.stored, service.domain)
         seams, load = set_up(service), partial(fill, service, file.content)
-        return dataclasses.replace(seams, ready=(*seams.ready, load, partial(_serve_twice, service)))
+        return replace(seams, ready=(*seams.ready, load, partial(_serve_twice, service)))
 
     app = make(config, resources, features=(*opened, Feature("file", set_up_and_load)))
     if follows and reason:
@@ -127,26 +128,20 @@ def _app_of(
         if options.login:
             report.append(f"POST /login and /register: tokens of {options.login}, to try a login: it protects nothing")
         say(*report)
-    if follows and replace:
-        restart = partial(_restart, create, path, options, replace)
+    if follows and succeed:
+        restart = partial(_restart, create, path, options, succeed)
         saved = SavedFile(file, service_of(app), restart, saved=is_saved)
         take_part(service_of(app), saved.seams)
         Thread(target=saved.run, name="file", daemon=True).start()  # a greenlet, by gevent
     return app
 
 
-def _restart(create: Create, path: Path, options: FileOptions, replace: Replace, reason: str) -> None:
+def _restart(create: Create, path: Path, options: FileOptions, succeed: Succeed, reason: str) -> None:
     """Serve another application, for a reason. Raises FileError, OSError and ValueError if there can be none."""
     try:
-        replace(_app_of(create, path, options, None, replace, reason))
+        succeed(_app_of(create, path, options, None, succeed, reason))
     except SystemExit as end:
         raise ValueError(str(end).removeprefix("restkeeper: ")) from None
-
-
-def _install_login(path: Path, options: FileOptions, guards: Mapping[str, str], service: Service) -> Seams:
-    login = import_module("restkeeper.features.files.login")
-    seams: Seams = login.install(service, path, options.login, options.suffix, guards)
-    return seams
 
 
 def _serve_twice(service: Service) -> None:
@@ -185,11 +180,8 @@ def install(
         if WHOLE not in {rule.rule for rule in app.url_map.iter_rules()}:  # a collection, or a route of routes.py
             app.add_url_rule(WHOLE, view_func=_whole(service, arrays))
 
-    return Seams(
-        arriving=(paths.arriving,),
-        checking=tuple((Stage.EDGE, check) for check in checks),
-        ready=(add_routes,),
-    )
+    at_edge = [(Stage.EDGE, check) for check in checks]
+    return Seams(arriving=[paths.arriving], checking=at_edge, ready=[add_routes])
 
 
 def _array(name: str, arrays: Mapping[str, Buffer]) -> Callable[[], Response]:
@@ -282,11 +274,10 @@ class Description:
         """
         if not any(declaration.is_open for declaration in self.declared.values()):
             return self.service.app
-        store, names = self.service.store, {resource.public_name: resource.name for resource in self.service.resources}
+        store, names = self.service.store, {name: stored.name for name, stored in views_of(self.service).items()}
         if (tokens := [*map(store.change_token, names.values())]) != self._tokens:
-            some = Query(limit=MOST_DESCRIBED)
-            read = in_turns(self.declared, self.service.clock)
-            bodies = {name: store.page(names[name], some).bodies for name in read}
+            in_order, some = in_turns(names, self.service.clock), Query(limit=MOST_DESCRIBED)
+            bodies = {name: store.page(names[name], some).bodies for name in in_order}
             described = in_thread(describe, self.declared, bodies.__getitem__)
             if self._app is None or described != self._described:
                 self._app, self._described = in_thread(self._application, described), described
@@ -295,10 +286,8 @@ class Description:
 
     def _application(self, described: Mapping[str, Declared]) -> Application:
         pairs = zip(resources_of(described, []), self.service.resources, strict=True)
-        resources = [
-            dataclasses.replace(resource, methods=served.methods, actions=served.actions) for resource, served in pairs
-        ]
-        config = dataclasses.replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
+        resources = [replace(described, methods=old.methods, actions=old.actions) for described, old in pairs]
+        config = replace(self.service.config, database_url="memory://", harness="", webhook_worker="apart")
         return self.create(config, resources, serves=False)
 
 

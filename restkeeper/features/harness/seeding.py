@@ -46,7 +46,7 @@ def seed(service: Service, data: Mapping[str, Any]) -> dict[str, int]:
         if not isinstance(sent, dict):
             raise ValidationFailed(errors=[{"pointer": "#", "detail": "must be an object"}])
         record = stored.restore(sent, id=stored.provisional_id(service.domain.new_id), now=now, limits=limits)
-        (record,) = unit.with_integer_ids(stored, [record], [sent])
+        (record,) = unit.with_integer_ids(stored, [record])
         change = Change(stored, None, record, now)
         unit.write_unchecked(change)
         return change

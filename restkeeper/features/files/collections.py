@@ -27,8 +27,8 @@ from restkeeper.schemas.prepared import fields_of
 from restkeeper.storage.interface import POSITION, Index
 
 Names = dict[str, tuple[str, str]]  # of collections, and of their items, by path
-LISTS: Any = {"sort": POSITION, "page_limit": LARGEST_PAGE, "page_bytes": 4 * 1024 * 1024}  # all items, as in the file
-EMBED_LIMIT = 1_000  # items that refer to an item and are embedded in it
+# All items, as in the file; and so many of those that refer to an item are embedded in it.
+LISTS: Any = {"sort": POSITION, "page_limit": LARGEST_PAGE, "page_bytes": 4 * 1024 * 1024, "embed_limit": 1_000}
 MOST_SEARCHED = 100  # fields: a function of SQLite has at most 127 arguments
 _TEXTS, _NUMBERS = ("text", "plain"), ("number", "whole", "index")  # kinds of ids, the widest first
 _IDS: Mapping[str, JsonObject] = {
@@ -51,7 +51,7 @@ class Declared(NamedTuple):
 
     The `kind` is "singleton", or the kind of ids, "client" or "client-integer". `references` has the names of fields
     that refer to items, and the collection of these. Such a name is the singular of the collection with a `suffix`, or
-    else with Id or _id. The ids are in the field `id_name`, and `ids` has their kinds, see `reading.id_kind`. If the
+    else with Id or _id. The ids are in the field `id_name`, and `ids` has their kinds, see `content.id_kind`. If the
     collection `is_open`, items are accepted as they are sent. If it `is_checked`, by the schema beside the file, the
     items of the file are checked, too. `names` has the names of all fields in the file.
     """
@@ -233,21 +233,16 @@ def _resource_of(
     texts = [name for name, field in inner.items() if isinstance(field, fields.String) and not is_single]
     if len(texts) > MOST_SEARCHED:
         notes.append(f"{name}: q searches the first {MOST_SEARCHED} of its {len(texts)} text fields")
+    indexes = tuple(Index(name) for name, call in calls.items() if call.name == "WeakReference")
+    more: Any = {"singleton": True} if is_single else {"ids": declaration.kind, **LISTS}
     return FileResource(
-        name=internal,
-        singular=singular,
+        *(internal, singular, item, indexes, tuple(texts[:MOST_SEARCHED])),
         path=name if name != internal else "",
-        schema=item,
-        search=tuple(texts[:MOST_SEARCHED]),
-        ids="server" if is_single else declaration.kind,
-        singleton=is_single,
         methods=("GET",) if read_only else METHODS,
-        embed_limit=EMBED_LIMIT,
         undeclared=declaration.is_open,
-        indexes=tuple(Index(name) for name, call in calls.items() if call.name == "WeakReference"),
-        known=frozenset(declaration.names) - calls.keys(),
         checked=declaration.is_checked,
-        **({} if is_single else LISTS),
+        known=frozenset(declaration.names) - calls.keys(),
+        **more,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import click
 from gevent import get_hub, monkey
@@ -67,16 +67,14 @@ def read_file(path: Path, id_name: str = "id") -> File:
 
 def stamp_of(path: Path) -> Stamp:
     """A value that changes when a file is written; empty without a file. Raises OSError."""
-    with suppress(FileNotFoundError):
-        status = os.stat(path)
-        return status.st_mtime_ns, status.st_size, status.st_ino
-    return ()
+    status = status_of(path)
+    return (status.st_mtime_ns, status.st_size, status.st_ino) if status else ()
 
 
-def access_of(path: Path) -> os.stat_result | None:
-    """The mode and the owner of a file, if there is one."""
+def status_of(path: Path) -> os.stat_result | None:
+    """The status of a file, such as its mode and its owner, if there is one. Raises OSError."""
     with suppress(FileNotFoundError):
-        return path.stat()
+        return os.stat(path)
     return None
 
 
@@ -187,7 +185,7 @@ class SavedFile:
         self._stored = views_of(service)
         self.content, self._arrays = file.content, file.content.arrays
         self.stamp, self._schema_stamp = file.look
-        self._access, self.in_place = access_of(self._path), not can_be_replaced(self._path)
+        self._access, self.in_place = status_of(self._path), not can_be_replaced(self._path)
         self._changed: dict[tuple[str, str], bool] = {}  # the items that this transaction changes: if it deletes one
         self._refused: tuple[Look, StoreUnavailable] | None = None  # what cannot be served, and why
         self._said = ""
@@ -348,7 +346,7 @@ class SavedFile:
 
     def _replace(self, content: Content) -> None:
         """Write the file. Raises StoreUnavailable."""
-        self._access = access_of(self._path) or self._access
+        self._access = status_of(self._path) or self._access
         try:
             written = in_thread(write_file, self._path, content, self.stamp, self._access, self.in_place)
         except OSError as error:
@@ -372,8 +370,7 @@ def in_thread(work: Callable[..., T], *arguments: Any) -> T:
     outcome = get_hub().threadpool.apply(_outcome, (work, arguments))
     if isinstance(outcome, Exception):
         raise outcome
-    done: T = outcome
-    return done
+    return cast(T, outcome)
 
 
 def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> T | Exception:

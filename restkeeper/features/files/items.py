@@ -54,8 +54,7 @@ class FileItems(StoredView):
         return super().is_put_creating and not self.resource.undeclared
 
     def id_of(self, record: Record) -> str | int:
-        id: str | int = exactjson.decoded(exactjson.cut(record.body)[self.schema.id_name])
-        return id
+        return cast(str | int, exactjson.decoded(exactjson.cut(record.body)[self.schema.id_name]))
 
     def id_variants(self, key: str) -> tuple[str | int, ...]:
         id = id_of(key)

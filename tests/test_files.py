@@ -5,10 +5,11 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import jsonschema
@@ -458,6 +459,22 @@ def test_a_single_item_that_is_deleted_stays_in_the_file(tmp_path: Path) -> None
     assert served.data == {**BLOG, "profile": {}}
     assert served.client.put("/profile", json={"name": "again"}).status_code == 200
     assert served.data["profile"] == {"name": "again"}
+
+
+@pytest.mark.needs("batch")
+def test_what_is_undone_moves_no_item(served: Served) -> None:
+    """Also if another request is committed with it."""
+    batch = {"operations": [{"method": "DELETE", "path": f"/posts/{id}"} for id in (1, "none")]}
+    requests = ("POST", "/api/v1/batch", batch), ("PATCH", "/profile", {"name": "other"})
+    writer = cast(Any, service_of(served.app).store)._writer
+    with ThreadPoolExecutor(2) as pool:
+        with writer.exclusively():
+            sent = []
+            for method, path, body in requests:
+                sent.append(pool.submit(served.app.test_client().open, path, method=method, json=body))
+                until(lambda: len(writer._queue) == len(sent))
+        assert [each.result().status_code for each in sent] == [404, 200]
+    assert served.data["profile"] == {"name": "other"} and served.data["posts"] == BLOG["posts"]
 
 
 def test_an_edit_of_the_order_is_served(served: Served) -> None:

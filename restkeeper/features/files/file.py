@@ -34,6 +34,7 @@ from restkeeper.storage.location import is_mount
 T = TypeVar("T")
 _log = logging.getLogger("restkeeper")
 
+MOVED = "moved"  # an item that was deleted and created again becomes the last one
 LOOK_SECONDS = 0.1  # between two looks at the file
 SCHEMA = ".schema.json"  # ends the name of the schema beside a JSON file
 EDITED = ".edited"  # ends the name of a version of the file that another program saved during a write
@@ -186,7 +187,7 @@ class SavedFile:
         self.content, self._arrays = file.content, file.content.arrays
         self.stamp, self._schema_stamp = file.look
         self._access, self.in_place = status_of(self._path), not can_be_replaced(self._path)
-        self._changed: dict[tuple[str, str], bool] = {}  # the items that this transaction changes: if it deletes one
+        self._changed: dict[tuple[str, str], str] = {}  # the items that this transaction changes, and how
         self._refused: tuple[Look, StoreUnavailable] | None = None  # what cannot be served, and why
         self._said = ""
         self._is_serving = False  # an edit
@@ -215,8 +216,6 @@ class SavedFile:
 
     def refresh(self) -> None:
         """Serve an edit of the file, if there is one; called before each transaction."""
-        if self._is_serving:
-            return
         self._changed.clear()  # of a transaction that was rolled back
         if self.is_over:
             return
@@ -308,8 +307,9 @@ class SavedFile:
 
     def _note(self, _: Unit, change: Change) -> None:
         key = change.stored.name, change.record.id
-        is_deleted = self._changed.pop(key, False) or change.kind == "deleted"
-        self._changed[key] = is_deleted
+        former, kind = self._changed.pop(key, ""), change.kind
+        is_moved = (former, kind) in (("deleted", "created"), (MOVED, "updated"))
+        self._changed[key] = MOVED if is_moved else kind
 
     def commit(self, transaction: Transaction) -> None:
         """Save the changes of a transaction in the file, before it is committed.
@@ -319,7 +319,7 @@ class SavedFile:
         changed, self._changed = self._changed, {}
         if self._is_serving or not self._is_saved:  # an edit is already in the file
             return
-        edits = [edit for key, deleted in changed.items() for edit in self._edits(transaction, *key, deleted)]
+        edits = [edit for key, how in changed.items() for edit in self._edits(transaction, *key, how == MOVED)]
         if not edits:
             return
         if self._refused:
@@ -330,7 +330,7 @@ class SavedFile:
         self._replace(content)
         self.content = content
 
-    def _edits(self, transaction: Transaction, name: str, key: str, was_deleted: bool) -> list[Edit]:
+    def _edits(self, transaction: Transaction, name: str, key: str, is_moved: bool) -> list[Edit]:
         """The edits of the content that make an item equal to that in the store."""
         stored = self._service.stored.get(name)
         if stored is None:
@@ -340,7 +340,7 @@ class SavedFile:
         with suppress(RecordNotFound):
             text = stored.body(transaction.read(stored.name, key))
         key = name if is_single else key
-        if was_deleted and text is not None and not is_single:  # an item that was created again becomes the last one
+        if is_moved and text is not None and not is_single:
             return [(name, key, None), (name, key, text)]
         return [] if is_equal(self.content.item(name, key), text) else [(name, key, text)]
 

@@ -12,7 +12,7 @@ SERVICE_TESTS := 708
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
 .PHONY: help run test test-matrix matrix-schemathesis matrix-tests matrix-service fmt lint pytest pytest-sqlite \
-  pytest-postgresql compiled bench figures soak pictures lock clean
+  pytest-postgresql compiled bench figures soak pictures docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ soak: $(VENV)/.dev ## the proofs at full length, on SQLite and PostgreSQL: exact
 pictures: $(VENV)/.dev ## make the drawings of docs/concepts.md, and the pictures of the README with Chromium
 	$(BIN)/python docs/drawings.py
 	$(BIN)/python -m tests.pictures
+
+docs: $(VENV)/.dev ## build the site that `restkeeper docs` shows, and that a wheel takes along: build/site
+	rm -rf build/site
+	$(BIN)/sphinx-build -q --nitpicky --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
 
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and those of the generated clients
 	$(BIN)/pip install -q uv

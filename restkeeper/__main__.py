@@ -27,6 +27,7 @@ COMMANDS = {
     "FILE": ("restkeeper.server.serve:serve_file", "Serve a JSON FILE: its arrays are collections."),
     "schema": ("restkeeper.cli.files:schema", "Print the JSON Schema that the values of a JSON FILE have."),
     "eject": ("restkeeper.cli.files:eject", "Write the service that a JSON FILE has become."),
+    "docs": ("restkeeper.cli.docs:docs", "Show the documentation of this version in a browser."),
     **WITH_SERVICE,
 }
 

@@ -481,7 +481,8 @@ def test_the_pages_are_complete() -> None:
         assert re.search(rf"^\| `{kind.name}`[^|]*\| {kind.status} \|", PAGES["problems.md"], re.M), kind.name
     for name in RESERVED:
         assert f"| `{name}` |" in PAGES["lists.md"]
-    assert [name for name in COMMANDS if f"restkeeper {name}" not in ALL.replace("db.json", "FILE")] == []
+    written = ALL.replace(PAGES["cli.md"], "").replace("db.json", "FILE")
+    assert [name for name in COMMANDS if f"restkeeper {name}" not in written] == []
     parts = ("service.", "keys.", "events.", "webhooks.")
     rules = [rule.rule for rule in create_app(Config()).url_map.iter_rules() if rule.endpoint.startswith(parts)]
     named = [rule.replace("<id>", ":id").replace("<delivery>", ":delivery").partition("/<")[0] for rule in rules]

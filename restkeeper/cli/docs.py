@@ -1,0 +1,64 @@
+"""`restkeeper docs`: the documentation of this version, which is in the package."""
+
+import webbrowser
+from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingTCPServer
+from threading import Thread
+
+import click
+
+import restkeeper
+
+PACKAGE = Path(restkeeper.__file__).parent
+PLACES = (
+    PACKAGE / "site",
+    PACKAGE.parent / "build" / "site",
+)  # in the wheel of a release; in a checkout, by `make docs`
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing: the pages are read by whoever has started the command."""
+
+
+class _Server(ThreadingTCPServer):
+    """A server without HTTPServer's search for the name of this machine, which may ask the network."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+@click.command("docs")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0, the default: any free port.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def docs(port: int, no_browser: bool) -> None:
+    """Show the documentation of this version in a browser.
+
+    It is in the package: no network is needed. It is served to this machine only, at the address that is printed, until
+    Ctrl-C.
+    """
+    site = next((place for place in PLACES if (place / "index.html").is_file()), None)
+    if site is None:
+        raise click.ClickException(_elsewhere())
+    try:
+        server = _Server(("127.0.0.1", port), partial(_Handler, directory=str(site)))
+    except OSError as error:
+        raise click.ClickException(f"--port {port}: {error.strerror}") from None
+    with server, suppress(KeyboardInterrupt):
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        click.echo(f"The documentation is at {address}\nStop it with Ctrl-C.")
+        if not no_browser:
+            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        server.serve_forever()
+
+
+def _elsewhere() -> str:
+    """Where the documentation is, if it is not in the package."""
+    checkout = PACKAGE.parent
+    if (index := checkout / "docs" / "index.md").is_file():
+        return f"the pages are not built: run `make docs` in {checkout}, or read {index}"
+    version = restkeeper.__version__
+    return f"this installation has no pages: read docs/index.md in the source of Restkeeper {version}"

@@ -49,22 +49,23 @@ def create_app(
     clock: Clock = time,
     serves: bool = True,
 ) -> Application:
-    """The WSGI application with these collections, on one of these kinds of stores (schemes of URLs).
+    """The WSGI application of a service with these collections.
 
-    `roles` have the scopes of each role, by its name, which keys and tokens can have in their place.
+    Without a `config` the settings are those of the environment; `Config()` is for tests, with a new store in memory.
 
-    `features` are open, except the names in `without`; a feature that usually is not open has to be named.
-    `without={"webhooks"}` closes a feature, and `features=(*FEATURES, AUDIT)` opens a feature of your own.
+    `versions` are the versions of the API, by default v1 alone. `roles` maps the name of a role to its scopes: keys and
+    tokens can have a role in place of scopes.
 
-    `blueprints` are served at their own paths; every view says what it `needs`. `name` is the title of the documents.
+    `features` are the open features, without those whose names are in `without`: `without={"webhooks"}` closes one, and
+    `features=(*FEATURES, AUDIT)` opens one of your own.
 
-    `Config()` is what a test wants: a store in memory, its own. None takes the configuration from the environment.
-    `clock` gives the time everywhere: a test may have one that it moves, and a harness has its own. `serves` is false
-    for a command, which answers no requests.
+    `stores` are the schemes of DATABASE_URL that the service accepts. `blueprints` are Flask's: each view is served at
+    its own path, and declares what it `needs`. `name` is the title of the API document. `clock` gives the time, in
+    place of the module `time`. `serves` is false for a command, which answers no requests.
 
-    With a configuration, raises ConfigError for one that cannot work, StoreUnavailable when the store cannot be opened,
-    and Unavailable when the counters cannot. Without one it is a program that starts: it waits some time
-    for a store that is away or locked, and an error ends it with one line.
+    Raises ConfigError for settings or declarations that cannot work, StoreUnavailable if the store cannot be opened,
+    and Unavailable if the counters of rate limits cannot. Without a `config` it waits some time for a store that is
+    away or locked, and an error ends the program with one line.
     """
     is_program = config is None
     try:

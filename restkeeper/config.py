@@ -117,9 +117,9 @@ def _setting(default: Any, parse: Callable[[Any], Any], about: str, *, secret: b
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings, checked. Raises ConfigError.
+    """The settings of a service, checked: each has the name of its environment variable, in small letters.
 
-    The fields at the end are bounds that no environment variable changes; a test may.
+    Those from `max_nodes` on are bounds without a variable, for tests. Raises ConfigError.
     """
 
     database_url: str = _setting(

@@ -62,7 +62,7 @@ def read_item(collection: str, id: str | int) -> dict[str, Any]:
 def find_items(collection: str, parameters: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """The items of a list, as `read_item`, also with private fields. Raises InvalidQuery.
 
-    The parameters are those of lists: {"status": "open", "total[gte]": 100, "sort": "-total"}. Without a `limit` it is
+    The parameters are those of lists: `{"status": "open", "total[gte]": 100, "sort": "-total"}`. Without `limit` it is
     all of the items, read page by page: an item that stays is there once, whatever is written meanwhile. With `embed`,
     embedded items are as they are stored, too. With `count`, and with `aggregate[sum]` and similar parameters, the
     result is the groups of the items as in a response. Raises ValueError for a parameter that only responses have.

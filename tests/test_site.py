@@ -56,11 +56,17 @@ class Addresses(HTMLParser):
             self.loaded.append(values.get("src") or values.get("href", ""))
 
 
-@pytest.mark.parametrize("name", ["cli"])
+@pytest.mark.parametrize("name", ["cli", "reference"])
 def test_a_page_that_is_made_is_up_to_date(name: str) -> None:
-    """If not, run: python docs/cli.py."""
+    """If not, run: python docs/cli.py, python docs/reference.py."""
     module = runpy.run_path(str(ROOT / "docs" / f"{name}.py"))
     assert module["page"]() == module["PAGE"].read_text(encoding="utf-8")
+
+
+def test_the_reference_has_each_public_name() -> None:
+    """Once, in one of its parts."""
+    parts = runpy.run_path(str(ROOT / "docs" / "reference.py"))["PARTS"]
+    assert sorted(name for _, names in parts.values() for name in names) == restkeeper.__all__
 
 
 def test_the_site_is_complete_and_small(site: Path) -> None:

@@ -50,3 +50,4 @@ FEATURES = (
     Feature("harness", settings=("harness", "harness_ports"), serve=f"{__name__}.harness:application_of", usual=False),
     Feature("openapi", f"{__name__}.openapi:install"),
 )
+"""The features of Restkeeper, in their order: `create_app(…, features=(*FEATURES, AUDIT))` adds one of your own."""

@@ -85,7 +85,7 @@ class Change(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """One of KINDS."""
+        """The kind of the change: "created", "updated" or "deleted"."""
         return "created" if self.before is None else "updated" if self.after else "deleted"
 
     @property
@@ -106,7 +106,7 @@ class Change(NamedTuple):
         return None if self.before is None else exactjson.decoded(self.stored.body(self.before))
 
     def revised(self, item: JsonObject) -> "Change":
-        """The change to this item instead. Raises ValidationFailed, and BodyTooLarge."""
+        """The change to this item instead, which the schema validates. Raises ValidationFailed and BodyTooLarge."""
         if self.before is None:
             make = partial(self.stored.restore, id=self.record.id, owner=self.record.owner)
         else:
@@ -114,9 +114,9 @@ class Change(NamedTuple):
         return self._replace(after=make(item, now=self.at, limits=self.limits))
 
     def marked(self, **values: Any) -> "Change":
-        """The change of an item that exists to the same with these values instead, also in place of its deletion.
+        """A change that only sets these fields of an item that exists, also in place of its deletion.
 
-        It is not validated, so that an item can be marked whatever else it has.
+        It is not validated: an item can be marked whatever else it has.
         """
         assert self.before is not None  # noqa: S101 - it exists
         record = self.stored.touched(self.before, now=self.at)
@@ -125,7 +125,7 @@ class Change(NamedTuple):
 
 
 class Once:
-    """The stored response of a request that is done once; this request has no key, and nothing is stored.
+    """How a repeated request gets the stored response. This one stores nothing: a subclass for a key does.
 
     `render` makes the response of an answer: in the transaction, and again for every attempt.
     """
@@ -189,9 +189,10 @@ class Domain:
 
 
 class Unit:
-    """The changes of one call in one transaction: all of them, or none. Only commands of operators write without it.
+    """The changes of one request in one transaction: all of them, or none. Only commands of operators write without it.
 
-    `changes` has the last changes of items, by collection and id. The `command` is the present one.
+    `items` are the `Items` of the transaction, and `call` is the request with its `caller`. `changes` has the last
+    change of each item, by collection and id. The `command` is the present one.
     """
 
     def __init__(self, domain: Domain, transaction: Transaction, call: Call) -> None:

@@ -84,15 +84,15 @@ class Items:
         return self.unit.now()
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What `function(items, …)` of a feature returns, in one of its seams. Raises as `invoke`."""
+        """Call `function(items, …)` of a feature, in one of its seams; return its result."""
         return invoke(self, function, self, *arguments)
 
     def read(self, collection: str, id: str | int) -> JsonObject:
-        """An item."""
+        """The item with this id."""
         return item_of(self._stored(collection), self._read(collection, id))
 
     def find(self, collection: str, parameters: Mapping[str, Any] | None = None) -> list[JsonObject]:
-        """The items of a list, by its parameters: {"tool": "t1", "until[gt]": "2026-11-26", "sort": "until"}.
+        """The items of a list, by its parameters: `{"tool": "t1", "until[gt]": "2026-11-26", "sort": "until"}`.
 
         Without a `limit` it is all of them. Raises ValueError for more than 1,000.
         """
@@ -103,14 +103,14 @@ class Items:
         return self._searches.count(self._stored(collection), parameters)
 
     def groups(self, collection: str, parameters: Mapping[str, Any]) -> list[JsonObject]:
-        """The groups of a list, as a response has them: {"count": "status", "aggregate[sum]": "total"}.
+        """The groups of a list, as a response has them: `{"count": "status", "aggregate[sum]": "total"}`.
 
         Raises ValueError for more than 1,000.
         """
         return self._searches.groups(self._stored(collection), parameters)
 
     def create(self, collection: str, item: JsonObject, *, owner: str | None = None) -> JsonObject:
-        """Create an item, of this owner, else of the caller where items have one; return it as it is stored."""
+        """Create an item, and return it as it is stored. Its owner is this `owner`, or else the caller."""
         stored = self._stored(collection)
         name = stored.schema.id_name
         sent_id = {name: item[name]} if stored.resource.ids in CLIENT_IDS and name in item else {}
@@ -171,7 +171,7 @@ class Items:
                 return item_of(stored, self.apply(stored, before, after))
 
     def delete(self, collection: str, id: str | int) -> JsonObject:
-        """Delete an item; return it as it last was. A singleton has its defaults then."""
+        """Delete an item, and return it as it last was. A singleton has its defaults then."""
         stored, before = self._stored(collection), self._read(collection, id)
         if not before.version:  # it has its defaults
             return item_of(stored, before)

@@ -29,29 +29,27 @@ def _takes_items(function: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True)
 class Resource(Declaration):
-    """A collection: its names, the schema of its items, its indexes, and the fields that full-text search covers.
+    """A collection of items, such as `Resource("orders", "order", OrderSchema)`, which is served at `/orders`.
 
-    `name` is the plural as it stands in paths, of ASCII letters, digits and underscores. `ownership` binds all callers
-    without the scope `C:all`. With `events`, every change of an item is an event. `upgrades` has the steps that lead to
-    each revision of the items from the one before, as far as there are stored items or versions of older revisions; the
-    first revision is 1. `sort` is the order of a list where a request has none, such as "-created_at", or "_position",
-    in which items were stored. `page_limit` and `page_bytes` are the items and bytes of its pages, also if other lists
-    can have less (PAGE_LIMIT_MAX, PAGE_BYTES), and `embed_limit` is the number of items that are embedded in one that
-    they refer to. With ids="client" callers give the ids: a PUT creates an item if there is none, and a POST can have
-    an `id`; with ids="integer" they are 1, 2, 3 …, in the order of creation. With ids="client-integer" callers can give
-    integers, and the others continue after the greatest. `methods` are those that requests can use, ("GET",) for a
-    collection that they only read: actions, functions of the service and imports write it all the same.
-
-    With `undeclared`, which needs an open schema (`Meta.unknown = INCLUDE`), lists are also filtered, sorted and
-    counted by names that no field of the schema has, and without `search` they are searched in all texts of an item.
-
-    A `singleton` is one item, at the path of the collection: its id is the name, and its body has its own fields only.
-    Until it is stored, it has their defaults.
-
-    `path` is what callers call the collection, if that is another text than the name: in paths and links, scopes and
-    the feed, and where it is embedded. It goes before a page of the service with this path, which is then below /_/.
-
-    `needs` is the scope that its requests need in place of `NAME:read` and `NAME:write`, such as "admin".
+    - `name` is the plural, of ASCII letters, digits and underscores; `singular` names one item in events and documents.
+    - `schema` declares the fields of an item; `indexes` let filters and orders be fast, and values be unique.
+    - `search` names the fields that the full-text search of `q` covers.
+    - `ownership` binds all callers without the scope `NAME:all`.
+    - `events` false: changes of items are in no feed and no webhook.
+    - `upgrades` maps a revision, from 2 on, to the steps that lead to it from the revision before. It has the steps
+      for all items that are stored, and for all versions of the API that are served.
+    - `sort` is the order of a list where a request has none: "-created_at", or "_position", the order of storing.
+    - `page_limit` and `page_bytes` are the items of a page without `limit`, and the most bytes of a page, in place of
+      PAGE_LIMIT and PAGE_BYTES, also above PAGE_LIMIT_MAX.
+    - `embed_limit` is the number of items that are embedded in an item that they refer to.
+    - `ids`: "server", UUIDs in the order of creation; "integer", 1, 2, 3 …; "client", texts of the callers: a PUT
+      creates an item, and a POST can have an `id`; "client-integer", integers of the callers, or else the next ones.
+    - `methods` are those of requests: ("GET",) for a collection that only the service writes.
+    - `singleton`: one item at the path of the collection, which has the defaults of its fields until it is stored.
+    - `undeclared`: filters, orders and searches also use names that no field of an open schema has.
+    - `path` is the name in paths, scopes and events, if that is another one. It goes before a page of the service with
+      this path, which is then below `/_/`.
+    - `needs` is the scope that requests need in place of `NAME:read` and `NAME:write`, such as "admin".
     """
 
     def action(

@@ -91,7 +91,10 @@ class Guarded:
 
 
 class Pattern(validate.Regexp):
-    """A regular expression for the whole string, with the same meaning in JSON Schema: it must not contain \\Z."""
+    """A validator: the whole string matches a regular expression, as in `Text(validate=Pattern("[A-Z]{3}"))`.
+
+    It means the same in the JSON Schema of the API document, so it must not contain `\\Z`.
+    """
 
     def __call__(self, value: str) -> str:  # type: ignore[override]
         if not re.fullmatch(str(self.regex.pattern), value) or value.endswith("\n"):
@@ -223,7 +226,7 @@ class Money(Guarded, fields.Decimal):
 
 
 class ListOf(Guarded, fields.List[Any]):
-    """An array of `low` to `high` values."""
+    """An array of `low` to `high` values, each of the field `inner`: `ListOf(Text(1, 20))`."""
 
     default_error_messages = {**TEXT_ERRORS, "invalid": "must be an array"}
 
@@ -296,11 +299,15 @@ class Refers(fields.Field[Any]):
 
 
 class Reference(Refers, Text):
-    """The id of an item of a collection."""
+    """The id of an item of the collection `to`, which exists.
+
+    `on_delete` says what the deletion of that item does: "restrict" refuses it, "cascade" deletes this item, too, and
+    "null" sets the field to null. Responses embed the item in place of the id, or as a member `embed_as` beside it.
+    """
 
 
 class IntegerReference(Refers, Whole):
-    """The id of an item of a collection with ids="integer"; with "client-integer", from 0 to 2**63 - 1."""
+    """A `Reference` to a collection with `ids="integer"`. With "client-integer", `low` is 0 and `high` 2**63 - 1."""
 
     def __init__(self, to: str, low: int = 1, high: int = 2**53 - 1, **options: Unpack[ReferenceOptions]) -> None:
         self.bounds = low, high
@@ -329,10 +336,10 @@ class Owner(Text):
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """The states of an item: the default, and the states that can follow each.
+    """The states of an item: `Lifecycle("open", {"open": ("done",), "done": ()})`.
 
-    `scopes` has the scope that a caller needs to set a state, where it needs one: by a change, or in a new item. States
-    in `by_actions` no request sets so: the action that does is said for each.
+    `initial` is the state of a new item, and `moves` has the states that can follow each state. `scopes` maps a state
+    to the scope that a caller needs to set it. `by_actions` maps a state to the action that alone sets it.
     """
 
     initial: str
@@ -356,7 +363,7 @@ class Lifecycle:
 
 
 class Status(Guarded, fields.String):
-    """A state of a lifecycle."""
+    """A text that is one of the states of a `Lifecycle`."""
 
     default_error_messages = TEXT_ERRORS
 

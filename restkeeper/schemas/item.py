@@ -16,12 +16,15 @@ READ_ONLY = ("id", "created_at", "updated_at", "version")
 
 
 class ItemSchema(Schema):
-    """Base of every collection's schema. The server sets these four fields; unknown fields are refused.
+    """Base of the schema of every collection: a schema of marshmallow, whose class attributes are the fields.
 
-    Times and version are not in the items of a schema whose `Meta.exclude` names them, and it can have fields of its
-    own with these names in JSON. With `Meta.unknown = INCLUDE` items also have what no field names, as it is sent:
-    the `others`, None for any name. `id_name` is what the id is called in JSON, and `id_schema` the JSON Schema of ids
-    that are others than those of every collection; if they can be several things, `anyOf` has the texts first.
+    The server sets four fields: `id`, `created_at`, `updated_at` and `version`, which counts the changes. Other fields
+    than those of the schema are refused. A schema can leave out times and version: its `Meta.exclude` names them, and
+    then it can have fields of its own with these names.
+
+    With `Meta.unknown = INCLUDE` items also have members that no field names, as they are sent: those in `others`, or
+    any if that is None. `id_name` is the name of the id in JSON, and `id_schema` the JSON Schema of ids of another
+    kind; in its `anyOf` texts are first.
     """
 
     others: frozenset[str] | None = None

@@ -225,9 +225,10 @@ def serve_harness(folder: Path, port: int, ports: str, host: str | None, allow_r
 
 
 def serve(folder: Path) -> None:
-    """Replace this process with `restkeeper serve`: this one has imported modules that must be patched first.
+    """Serve the service in a folder: the last line of its app.py, so that `python app.py` serves.
 
-    The options of `python app.py` are its own.
+    This process becomes `restkeeper serve`, which patches modules before it imports them; it gets the arguments of
+    `python app.py`.
     """
     os.environ["PYTHONPATH"] = python_path()
     os.execv(sys.executable, [sys.executable, "-m", "restkeeper", "serve", str(folder), *sys.argv[1:]])  # noqa: S606

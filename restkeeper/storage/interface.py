@@ -86,13 +86,13 @@ class Field:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Index:
-    """An index: queries on its field do not read the whole collection.
+    """An index: a filter or an order by its field, such as `Index("status")`, does not read the whole collection.
 
-    In a `unique` index each value occurs once (null any number of times); `fold` ignores ASCII case, and is None where
-    the kind of the field decides. A field that can have several values has neither, and its index serves EQ and IN.
+    In a `unique` index each value occurs once (null any number of times). `fold` ignores the case of ASCII letters; if
+    it is None, only of e-mail addresses. A field with several values can have neither, and its index finds one value.
 
-    One of several `fields` serves an equality of the first ones with a comparison of the next one, or in its order. If
-    it is unique, their values occur together once; an item in which one of them is null is not compared.
+    An index of several `fields` serves a filter by the first ones with a comparison or an order of the next one. If it
+    is unique, their values occur together once; an item in which one of them is null is not compared.
     """
 
     fields: tuple[str, ...]

@@ -35,14 +35,14 @@ MEMORY = "memory://"
 
 
 class LiveServer(Space):
-    """A service for tests, with a new store in memory, and a space of it at its `url`. A context manager.
+    """A service for tests, with a new store in memory: a context manager, and a `Space` at its `url`.
 
-    It is that of a folder, or of a JSON file, in a process of its own, on a free port of this machine. With
-    `in_process` there is no server, and what is in the folder is imported here; nor with `resources`, of which the
-    service is then.
-    `settings` are environment variables (docs/configuration.md), such as `AUTH="required"`; by default it is open and
-    has no rate limits. It ends with the process that started it, also if that is killed. Raises ValueError for a
-    misspelt setting; if the server does not start, entering raises RuntimeError with its output.
+    It serves the service of a folder, or a JSON file, in another process, on a free port of this machine. With
+    `in_process` there is no server: the service is imported here. With `resources` it is a service of these, here.
+
+    `settings` are environment variables, such as `AUTH="required"`; by default every caller may do everything, and
+    there are no rate limits. The server ends with the process that started it, also if that is killed. Raises
+    ValueError for a misspelt setting; if the server does not start, entering raises RuntimeError with its output.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class LiveServer(Space):
         self._log, self._logged = "", 0
 
     def space(self, *, seed: Any = None, random: int | None = None, **options: str) -> Space:
-        """A service of its own in this server, for one test: with these items, see `Space.seed`.
+        """A new `Space` in this server, for one test, with the items of `seed`, as of `Space.seed`.
 
-        With `random`, ids and faults are always the same. With `webhooks="at once"` they are sent by themselves. Raises
-        ValueError for what cannot be, and RuntimeError without a server that has spaces.
+        With a number `random`, ids and faults are the same in each run. With `webhooks="at once"`, webhooks are sent
+        without a `wait`. Raises ValueError for an option that cannot be, and RuntimeError without a server.
         """
         wanted = {"seed": data_of(seed or {}), "random": random, **options}
         return Space(self, **self._call("POST", "/__harness__/spaces", wanted))

@@ -49,11 +49,12 @@ def unmet_of(declarations: Declarations) -> list[Any]:
 
 
 class Space:
-    """A service of its own in a server: data, keys, limits, webhooks, faults, clock and requests.
+    """A service for one test, in a server with others: it has its own data, keys, limits, webhooks, faults and clock.
 
-    A context manager, which drops it. `url` is its address, of no other space, and `control` that of the documents by
-    which another process controls it. If the service is in this process, `client` is a Flask test client of it, and
-    `app` the application for other clients. Names of files are from its `folder`.
+    `LiveServer.space` returns one, a context manager, which drops it at the end. `url` is its address. `clock`,
+    `faults` and `webhooks` control it from this process, and the documents at `control` from another one. If the
+    service is in this process, `client` is a Flask test client, and `app` the application for other clients. Names of
+    files are relative to its `folder`.
     """
 
     folder = Path()
@@ -85,7 +86,7 @@ class Space:
         self.drop()
 
     def drop(self) -> None:
-        """End it, its port and its connections. A second call has no effect."""
+        """End the space, its port and its connections. A second call has no effect."""
         if not self._is_dropped:
             self._is_dropped = True
             self._end("DELETE", "")
@@ -95,7 +96,7 @@ class Space:
         return dict(self._send("POST", "/seed", {"seed": data_of(data, self.folder)}))
 
     def reset(self) -> None:
-        """Be as new, and empty. Snapshots stay."""
+        """Return to the state of a new and empty space. Snapshots stay."""
         self._end("POST", "/reset")
 
     def _end(self, method: str, path: str) -> None:
@@ -103,18 +104,18 @@ class Space:
         declared.pop(self, None)
 
     def snapshot(self) -> str:
-        """Keep the data as they are; returns a name for `restore`."""
+        """Save the data as they are; returns a name for `restore`."""
         return str(self._send("POST", "/snapshots", None)["name"])
 
     def restore(self, name: str) -> None:
-        """Have the data of a snapshot again."""
+        """Replace the data by those of a snapshot."""
         self._send("POST", "/restore", {"name": name})
 
     def stub(self, method: str, path: str, **response: Any) -> None:
         """Respond where the service has no route, until a reset: with 200 or another `status`.
 
-        The content is `json` (None is null), `text`, `bytes` or a `file` of the `folder`, of a `content_type`; a field
-        of `headers` can be a list, of several. The request is as of faults.
+        The content is `json` (None is null), `text`, `bytes` or a `file` of the `folder`, of a `content_type`; a value
+        in `headers` can be a list, of several fields. The method and the path are patterns, as those of faults.
         """
         self._declare("POST", "/stubs", {"method": method, "path": path, **response})
 
@@ -129,7 +130,7 @@ class Space:
         return [SimpleNamespace(**each) for each in found]
 
     def clear_requests(self) -> None:
-        """Forget the requests, and nothing else."""
+        """Delete the list of requests, and nothing else."""
         self._send("DELETE", "/requests", None)
 
     def assert_requested(self, method: str, path: str, **expected: Any) -> None:
@@ -151,7 +152,7 @@ class Space:
 
     @property
     def client(self) -> FlaskClient:
-        """A Flask test client of it."""
+        """A Flask test client of the space. Raises RuntimeError unless it is in this process."""
         return self.app.test_client()
 
     @property

@@ -112,11 +112,12 @@ Adding = Callable[[str, Callable[..., Any]], None]
 
 
 class Application(Flask):
-    """The WSGI application.
+    """The WSGI application: one of Flask, with the same methods; `app.test_client()` is a client for tests.
 
-    `checking` are called before every handler, in the order of their stages; a response that one returns is that of
-    the request. `answered` are called with every response, in the opposite order. Both are outside of hooks that are
-    registered in Flask's way. `ready` are called once, when all routes are registered.
+    All other attributes are for the engine. `checking` are called before every handler, in the order of their stages; a
+    response that one returns is that of the request. `answered` are called with every response, in the opposite order.
+    Both are outside of hooks that are registered in Flask's way. `ready` are called once, when all routes are
+    registered.
 
     `described` returns the application whose document describes this one: itself, or of a JSON file another one.
 

@@ -40,7 +40,7 @@ CALL = "restkeeper.call"  # likewise: see `web.calls`
 
 
 def caller() -> Caller:
-    """The caller of the current request."""
+    """The caller of the present request, for a view."""
     return caller_in(current_request().environ)
 
 
@@ -101,9 +101,11 @@ Resolver = Callable[[str, str], Caller | None]  # a token and its SHA-256 → wh
 
 
 def needs(permission: str) -> Callable[[View], View]:
-    """Declare what a handler needs: PUBLIC, PROBE, OWN, KNOWN, ADMIN, "read" or "write" of its collection, or a scope.
+    """A decorator that declares what a view needs of its caller. Every view of a service has one.
 
-    Raises ValueError for anything else.
+    It is a scope, such as "reports:read", or a word: "public", nothing; "known", valid credentials; "admin", that
+    scope; "probe", nothing, and no rate limit counts it; "own", a credential that the view checks itself. Raises
+    ValueError for anything else.
     """
     if permission not in _NEEDS and not re.fullmatch(SCOPE, permission):
         names = ", ".join(map(repr, _NEEDS))
@@ -135,10 +137,14 @@ class SignedCredential(InvalidCredential):
 
 
 class Credentials(NamedTuple):
-    """A kind of credentials, and how their token is read from an `Authorization` field of other `schemes`.
+    """A kind of credentials, which the seam `identify` adds.
 
-    `resolve` raises InvalidCredential. What is signed nobody can guess: it is tried whatever failures an address had,
-    so that others at the same address lock out nobody. Its `resolve` uses no store, and can raise SignedCredential.
+    `resolve(token, digest)` returns whose token it is, and None for a token of another kind; `digest` is its SHA-256 in
+    hexadecimal. It raises InvalidCredential. The token is that of `Authorization: Bearer`; `schemes` maps the name of
+    another scheme to a function that reads the token from its text.
+
+    `are_signed`: nobody can guess them, so they are tried whatever failures an address had, and others at the same
+    address lock out nobody. Their `resolve` uses no store, and can raise SignedCredential.
     """
 
     resolve: Resolver

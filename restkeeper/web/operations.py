@@ -132,10 +132,11 @@ class Operation:
 def takes(
     *parameters: str | Parameter | Schema, query: AnySchema | None = None, body: Body | AnySchema | None = None
 ) -> Callable[[View], View]:
-    """Declare the parameters and the body of a handler's request.
+    """A decorator that declares the parameters and the body of a view's request, for the API document.
 
-    What a schema of marshmallow declares is loaded, and given to the view as `query` or `body`. In a query, the values
-    of a list are separated by commas. Raises ValueError for anything else than a schema of one object.
+    `query` and `body` are schemas of marshmallow: the request is loaded by them, and the view gets the results as
+    keyword arguments `query` and `body`. In a query, the values of a list are separated by commas. Raises ValueError
+    for anything else than a schema of one object.
     """
     problems: tuple[type[Problem], ...] = ()
     readers: dict[str, Callable[[], Any]] = {}
@@ -153,10 +154,11 @@ def takes(
 
 
 def returns(*outcomes: Result | AnySchema | type[Problem], status: int = 200) -> Callable[[View], View]:
-    """Declare the responses of a handler, and the problems that it has beyond those of every request.
+    """A decorator that declares the response of a view, and its own problems, for the API document.
 
-    What a view returns is dumped by a schema of marshmallow and sent with the `status`, unless it is a response. Raises
-    ValueError for a second schema, and for anything else.
+    One of the `outcomes` can be a schema of marshmallow: it dumps what the view returns, which is sent with the
+    `status`. A response of Flask is sent as it is. Problems are classes, such as NotFound. Raises ValueError for a
+    second schema, and for anything else.
     """
     problems = [outcome for outcome in outcomes if isinstance(outcome, type) and issubclass(outcome, Problem)]
     results = [outcome for outcome in outcomes if isinstance(outcome, Result)]

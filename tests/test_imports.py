@@ -33,7 +33,7 @@ def test_a_service_loads_what_it_uses() -> None:
     """Not the libraries of what is not configured, nor of what no request has asked for."""
     found = loaded_by("from restkeeper import Config, create_app\ncreate_app(Config(), [])")
     libraries = {"cryptography", "fcntl", "flask_limiter", "h11", "jwt", "limits", "prometheus_client", "redis"}
-    assert not {name.partition(".")[0] for name in found} & {*libraries, "asyncio", "gevent", "gunicorn", "watchfiles"}
+    assert not {name.partition(".")[0] for name in found} & {*libraries, "asyncio", "gevent", "gunicorn"}
     assert len([name for name in found if name.partition(".")[0] == "restkeeper"]) <= 112
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +17,9 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread, active_count
 from typing import Any, NoReturn
 
-from watchfiles import Change, watch
-
 from restkeeper.server.response import problem
 
-LOOK_SECONDS = 0.1  # between two looks at the state of the program
+LOOK_SECONDS = 0.2  # between two looks at the files and at the state of the program
 NO_SOURCE = ("node_modules", "site-packages", "__pycache__")  # beside hidden folders
 STOP_SECONDS = 5.0  # for the end of the program, whose requests under way have a second
 MOST_ANSWERED = 50  # at the same time, while there is no program
@@ -74,23 +73,19 @@ def keep_serving(command: list[str], folder: Path, listener: socket.socket, envi
     environ |= {name: str(descriptor) for name, descriptor in descriptors.items()}
     environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a save of the same length in the same second has the same one
 
-    def is_source(change: Change, path: str) -> bool:
-        hidden = any(part.startswith(".") or part in NO_SOURCE for part in Path(path).relative_to(folder).parts)
-        is_new_folder = change is Change.added and os.path.isdir(path)  # whose first files are seen with it
-        return not hidden and (path.endswith(".py") or is_new_folder)
-
     def start() -> "subprocess.Popen[bytes]":
         return subprocess.Popen(command, env=environ, pass_fds=[*descriptors.values()])  # noqa: S603 - our own
 
-    program, wait = None, int(LOOK_SECONDS * 1000)
+    program, sources = None, _sources(folder)
     try:
-        for changes in watch(folder, watch_filter=is_source, rust_timeout=wait, yield_on_timeout=True):
-            if program is None:  # the files are watched now
-                program = start()
-            elif changes:
+        program = start()
+        while True:
+            time.sleep(LOOK_SECONDS)
+            former, sources = sources, _sources(folder)
+            if changes := former.items() ^ sources.items():
                 _stop(program)
                 _read(faults)
-                changed = os.path.relpath(min(path for _, path in changes), folder)
+                changed = os.path.relpath(min(path for path, _ in changes), folder)
                 print(f"restkeeper: {changed} has changed: starts again", file=sys.stderr)
                 if server.fault:
                     server.shutdown()
@@ -111,6 +106,18 @@ def keep_serving(command: list[str], folder: Path, listener: socket.socket, envi
         if program:
             _stop(program)
     sys.exit(0)
+
+
+def _sources(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Each `*.py` in a folder, with what a save changes: the time, the size, the inode."""
+    found = {}
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in NO_SOURCE]
+        for path in (os.path.join(parent, name) for name in names if name.endswith(".py")):
+            with suppress(OSError):  # it is gone at this moment
+                state = os.stat(path)
+                found[path] = (state.st_mtime_ns, state.st_size, state.st_ino)
+    return found
 
 
 def _read(faults: int) -> str:

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from restkeeper.web.operations import returns as returns
     from restkeeper.web.operations import takes as takes
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _HOMES = {
     "app": ["create_app"],

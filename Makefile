@@ -9,6 +9,8 @@ STORE_TESTS := 58
 PART_TESTS := 91
 SERVICE_TESTS := 708
 
+COMPILE = $(BIN)/uv pip compile -q --universal --generate-hashes --no-strip-extras --no-emit-index-url --no-header $(UPGRADE)
+
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
 .PHONY: help run test test-matrix matrix-schemathesis matrix-tests matrix-service fmt lint pytest pytest-sqlite \
@@ -89,12 +91,11 @@ docs: $(VENV)/.dev ## build the site that `restkeeper docs` shows, and that a wh
 
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and those of the generated clients
 	$(BIN)/pip install -q uv
-	for set in "" postgresql dev bench; do \
-	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-strip-extras --no-emit-index-url --no-header $(UPGRADE) \
-	    $${set:+--extra $$set} $$(test "$$set" = bench && echo --extra dev) \
-	    -o requirements$${set:+-$$set}.txt pyproject.toml; done
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url \
-	  --no-header $(UPGRADE) -o tests/clients/requirements.txt tests/clients/requirements.in
+	$(COMPILE) -o requirements.txt pyproject.toml --extra metrics --extra redis
+	$(COMPILE) -o requirements-postgresql.txt pyproject.toml --all-extras
+	$(COMPILE) -o requirements-dev.txt pyproject.toml --all-extras --group dev
+	$(COMPILE) -o requirements-bench.txt pyproject.toml --all-extras --group dev --group bench
+	$(COMPILE) --python-version 3.11 -o tests/clients/requirements.txt tests/clients/requirements.in
 	for each in clients json_server; do \
 	  (cd tests/$$each && npm install --package-lock-only --ignore-scripts --no-audit --no-fund); done
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -328,6 +329,12 @@ class Config:
 def settings() -> list[Field[Any]]:
     """The fields of `Config` that an environment variable sets."""
     return [each for each in fields(Config) if each.metadata]
+
+
+def require_package(setting: str, module: str, extra: str) -> None:
+    """Raise ConfigError if a setting needs a package of an extra, and this package is not installed."""
+    if find_spec(module) is None:
+        raise ConfigError(f"{setting}: needs the package of this extra: pip install 'restkeeper[{extra}]'")
 
 
 def _checked(setting: Any, key: str, value: Any) -> Any:

@@ -19,6 +19,7 @@ from restkeeper.web.application import Application, Reply
 from tests import stores
 from tests.browser import browser, tab  # noqa: F401 - fixtures
 from tests.clock import SetClock
+from tests.installed import bin, host, restkeeper, shop, wheel  # noqa: F401 - fixtures
 from tests.live import Gunicorn
 from tests.postgresql_server import Databases, shared_server
 from tests.postgresql_stores import PostgresStores, run
@@ -51,6 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--at-least", type=int, default=0, metavar="N", help="fail if fewer than N tests passed on PostgreSQL"
     )
+    parser.addoption("--wheel", metavar="FILE", help="the wheel to test, instead of a new one")
+    parser.addoption("--environment", metavar="FOLDER", help="one that has the wheel, its extras, and pytest")
+    parser.addoption("--command", help="the command restkeeper, instead of that of the environment")
 
 
 def pytest_configure(config: pytest.Config) -> None:

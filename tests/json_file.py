@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from flask.testing import FlaskClient
@@ -37,17 +38,20 @@ class Server:
     """`restkeeper FILE`, or another program, in a process of its own; `lines` is what it has printed."""
 
     def __init__(
-        self, file: Path, *options: str, program: Sequence[str] = (sys.executable, "-P", "-m", "restkeeper")
+        self,
+        file: Path,
+        *options: str,
+        program: Sequence[str] = (sys.executable, "-P", "-m", "restkeeper"),
+        environ: Mapping[str, str] = MappingProxyType({"PYTHONPATH": str(ROOT)}),
     ) -> None:
         (self.port,) = free_ports(1)
         self.log = file.with_suffix(".log")
         # With NODE_ENV, json-server 1 does not watch the file.
-        environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NODE_ENV": "production"}
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [*program, str(file), "--port", str(self.port), "--host", "127.0.0.1", *options],
                 cwd=file.parent,
-                env=environ,
+                env={"PATH": os.environ["PATH"], "NODE_ENV": "production", **environ},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

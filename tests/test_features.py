@@ -1,6 +1,7 @@
 """Features: each can be closed, and then none of its parts is there."""
 
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -113,6 +114,22 @@ def test_an_impossible_choice_of_features_stops_the_start() -> None:
         with pytest.raises(ConfigError, match=message) as caught:
             restkeeper.create_app(Config(**config), resources, without=without)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "module", "extra"),
+    [("redis_url", "redis", "redis"), ("metrics_token", "prometheus_client", "metrics")],
+)
+def test_a_setting_without_its_extra_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, setting: str, module: str, extra: str
+) -> None:
+    """The line says what to install."""
+    monkeypatch.setitem(sys.modules, module, None)
+    value = {"redis_url": "redis://localhost", "metrics_token": 32 * "m"}[setting]
+    with pytest.raises(ConfigError) as caught:
+        restkeeper.create_app(Config(**{setting: value}), RESOURCES)  # type: ignore[arg-type]
+    line = f"{setting.upper()}: needs the package of this extra: pip install 'restkeeper[{extra}]'"
+    assert str(caught.value) == line
 
 
 def test_the_open_features_and_stores_can_be_listed() -> None:

@@ -145,7 +145,7 @@ def test_servers_and_commands_know_few_features() -> None:
         arrows |= {(part, name.split(".")[2]) for name in names if name.startswith("restkeeper.features.")}
     arrows = {(part, name) for part, name in arrows if name != "FEATURES"}
     assert arrows == {
-        *(("server", name) for name in ("files", "keys", "limits", "metrics", "openapi", "webhooks")),
+        *(("server", name) for name in ("files", "keys", "limits", "openapi", "webhooks")),
         *(("cli", name) for name in ("events", "files", "openapi")),
     }
 

@@ -7,6 +7,7 @@ of the version in pyproject.toml.
 import inspect
 import tomllib
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import gunicorn
@@ -104,3 +105,10 @@ def test_the_version_has_an_upper_bound(name: str, next_version: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (found,) = (each for each in map(Requirement, project["dependencies"]) if each.name == name)
     assert not found.specifier.contains(Version(next_version))
+
+
+def test_every_dependency_has_two_bounds() -> None:
+    """`make release` tests the oldest versions and the newest ones."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for line in (*project["dependencies"], *chain(*project["optional-dependencies"].values())):
+        assert {bound.operator for bound in Requirement(line).specifier} == {">=", "<"}, line

@@ -1,6 +1,5 @@
 """`restkeeper new`, and the command itself."""
 
-import re
 import sys
 import tomllib
 from pathlib import Path
@@ -12,7 +11,7 @@ import app
 import restkeeper
 from restkeeper import Config
 from restkeeper.__main__ import COMMANDS, main
-from restkeeper.cli.new import BOUNDS, SERVICE
+from restkeeper.cli.new import BOUNDS, EXTRAS, SERVICE
 from tests.live import ROOT
 
 
@@ -30,9 +29,8 @@ def test_new_writes_the_service_of_this_repository(tmp_path: Path, monkeypatch: 
     version = restkeeper.__version__
     assert (tmp_path / "shop/requirements.txt").read_text().splitlines() == [
         f"restkeeper=={version}",
-        f"# For PostgreSQL: restkeeper[postgresql]=={version}",
-        "apispec<6.11",
-        "marshmallow<4.5",
+        f"# With PostgreSQL, REDIS_URL, METRICS_TOKEN: restkeeper[postgresql,redis,metrics]=={version}",
+        *BOUNDS,
     ]
     assert (tmp_path / "shop/README.md").read_text().startswith("# shop\n")
     others = {".gitignore", "Makefile", "README.md", "pyproject.toml", "requirements.txt", "tests"}
@@ -47,16 +45,15 @@ def test_a_new_service_has_its_own_copy_of_the_wheel(tmp_path: Path, monkeypatch
     wheel.write_bytes(b"x")
     assert CliRunner().invoke(main, ["new", "shop", "--engine", str(wheel)]).exit_code == 0
     lines = (tmp_path / "shop/requirements.txt").read_text().splitlines()
-    assert lines == [f"./wheels/{wheel.name}", f"# For PostgreSQL: ./wheels/{wheel.name}[postgresql]", *BOUNDS]
+    assert (lines[0], lines[1].partition(": ")[2]) == (f"./wheels/{wheel.name}", f"./wheels/{wheel.name}{EXTRAS}")
     assert (tmp_path / "shop/wheels" / wheel.name).read_bytes() == b"x"
 
 
 def test_a_new_service_requires_what_the_engine_does() -> None:
-    """Each bound is the upper one of that package, which may have a lower one, too."""
-    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    for name, bound in (each.split("<") for each in BOUNDS):
-        (own,) = [each for each in required if re.match(r"[\w-]+", each)[0] == name]  # type: ignore[index]
-        assert own.endswith(f",<{bound}"), (name, bound)
+    """With the same bounds, and the same extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {*BOUNDS} <= {*project["dependencies"]}
+    assert {*EXTRAS.strip("[]").split(",")} == project["optional-dependencies"].keys()
 
 
 def test_each_command_has_a_help_line() -> None:

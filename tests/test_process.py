@@ -217,6 +217,7 @@ def test_a_new_master_has_its_own_folder(tmp_path: Path, command: list[str | Pat
     url = stores.url(f"sqlite:///{tmp_path}/restkeeper.db")
     environ = {"PATH": os.environ["PATH"], "DATABASE_URL": url}
     environ |= {"PORT": str(port), "WEB_CONCURRENCY": "1", "AUTH": "open", "LOG_LEVEL": "error"}
+    environ["METRICS_TOKEN"] = 24 * "m"
 
     def status() -> int:
         try:

@@ -1,9 +1,8 @@
-"""The installed engine: from its wheel, in an empty environment, beside a project with similar module names."""
+"""The wheel: what it has, and how it is installed."""
 
 import os
 import re
 import shutil
-import subprocess
 import sys
 import venv
 import zipfile
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.installed import run
 from tests.live import ROOT
 from tests.test_readme import blocks
-from tests.waiting import SECONDS
 
 pytestmark = [pytest.mark.matrix]
 
@@ -44,34 +43,6 @@ class Served(unittest.TestCase):
         with urlopen(self.server.url + "/users") as response:
             self.assertEqual(json.load(response), [])
 """
-
-
-def run(command: list[str | Path], folder: Path, *, code: int = 0, environ: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=5 * SECONDS
-    )
-    assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT], folder)
-    (found,) = folder.glob("restkeeper-*.whl")
-    return found
-
-
-@pytest.fixture(scope="module")
-def bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that has only the wheel, its requirements, and pytest."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
-    pip: list[str | Path] = [folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check"]
-    run([*pip, "--require-hashes", "-r", ROOT / "requirements.txt"], folder)
-    run([*pip, "--no-index", wheel], folder)  # so that its requirements have the pinned versions
-    run([*pip, "pytest", "pytest-xdist"], folder)
-    return folder / "bin"
 
 
 def test_a_release_has_the_documentation(tmp_path: Path) -> None:
@@ -124,25 +95,8 @@ def test_each_command_of_the_page_on_installation_works(tmp_path: Path) -> None:
     output = run(["bash", "-euo", "pipefail", "-c", script], checkout, environ=environ)
     assert "Usage: restkeeper" in output
     assert "Usage: restkeeper" in run([tmp_path / "bin/restkeeper", "--help"], tmp_path)
-    run([checkout / ".venv/bin/python", "-c", "import psycopg, psycopg_pool, redis"], tmp_path)
+    run([checkout / ".venv/bin/python", "-c", "import prometheus_client, psycopg, psycopg_pool, redis"], tmp_path)
     assert len([*checkout.glob("shop/wheels/restkeeper-*.whl")]) == 1
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with modules named like parts of the engine."""
-    folder = tmp_path_factory.mktemp("host")
-    for name in ("app", "config", "errors", "clock", "web"):
-        (folder / f"{name}.py").write_text("MINE = 'mine'\n")
-    (folder / "storage").mkdir()
-    (folder / "storage" / "__init__.py").write_text("MINE = 'mine'\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def shop(bin: Path, wheel: Path, host: Path) -> Path:
-    run([bin / "restkeeper", "new", "shop", "--engine", wheel], host)
-    return host / "shop"
 
 
 def test_the_wheel_has_type_information(wheel: Path) -> None:
@@ -159,8 +113,7 @@ def test_the_engine_works_inside_a_project(bin: Path, host: Path) -> None:
     )
 
 
-def test_a_new_service_has_tests_that_pass(bin: Path, shop: Path) -> None:
-    assert "5 passed" in run([bin / "pytest"], shop)
+def test_other_programs_run_the_tests_of_a_new_service(bin: Path, shop: Path) -> None:
     assert "5 passed" in run([bin / "pytest", "-n", "2"], shop)
     (shop / "tests" / "test_unittest.py").write_text(UNITTEST)
     assert "\nOK" in run([bin / "python", "-m", "unittest", "tests/test_unittest.py"], shop)
@@ -171,15 +124,15 @@ def test_the_makefile_of_a_new_service_works(shop: Path) -> None:
     assert "5 passed" in run(["make", "test", f"PYTHON={sys.executable}"], shop)
 
 
-def test_the_extra_for_postgresql_is_of_the_copied_wheel(shop: Path, tmp_path: Path) -> None:
+def test_the_extras_are_those_of_the_copied_wheel(shop: Path, tmp_path: Path) -> None:
     """Its line in requirements.txt is installed by pip from the service's folder, wherever the service is copied to."""
     copy = shutil.copytree(shop, tmp_path / "shop", ignore=shutil.ignore_patterns(".venv"))
     requirements = copy / "requirements.txt"
-    requirements.write_text(requirements.read_text().partition("# For PostgreSQL: ")[2])
+    requirements.write_text(requirements.read_text().partition("METRICS_TOKEN: ")[2])
     venv.create(tmp_path / "environment", with_pip=True)
     pip = tmp_path / "environment/bin/pip"
     run([pip, "install", "-q", "--disable-pip-version-check", "-r", "requirements.txt"], copy)
-    code = "import psycopg, psycopg_pool, restkeeper; print(restkeeper.__file__)"
+    code = "import prometheus_client, psycopg, psycopg_pool, redis, restkeeper; print(restkeeper.__file__)"
     assert str(tmp_path) in run([tmp_path / "environment/bin/python", "-c", code], copy)
 
 

@@ -11,7 +11,8 @@ import restkeeper
 from restkeeper.command import Command
 
 SKELETON = Path(__file__).parent / "skeleton"
-BOUNDS = ("apispec<6.11", "marshmallow<4.5")  # as in pyproject.toml: the engine uses insides of them
+BOUNDS = ("Flask>=3.1.3,<3.2", "marshmallow>=4.4,<4.5")  # what a service imports itself, as in pyproject.toml
+EXTRAS = "[postgresql,redis,metrics]"
 SERVICE = ("app.py", "gunicorn.conf.py", "Procfile", "reports.py", "resources", "schemas", "storage", "versions.py")
 
 
@@ -57,7 +58,11 @@ def write_service(name: Path, engine: Path | None, change: Callable[[Path], None
             (name / "wheels").mkdir()
             shutil.copy(engine, name / "wheels")
             required = f"./wheels/{engine.name}{{}}"  # relative to the folder that pip is called in
-        lines = [required.format(""), f"# For PostgreSQL: {required.format('[postgresql]')}", *BOUNDS]
+        lines = [
+            required.format(""),
+            f"# With PostgreSQL, REDIS_URL, METRICS_TOKEN: {required.format(EXTRAS)}",
+            *BOUNDS,
+        ]
         (name / "requirements.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
         change(name)
     except BaseException:

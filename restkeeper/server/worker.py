@@ -5,7 +5,6 @@ import gc
 from gunicorn.errors import AppImportError
 from gunicorn.workers.ggevent import GeventWorker
 
-from restkeeper.features.metrics.counting import continue_files
 from restkeeper.server.exchange import Exchange, patch_with
 
 UNLIMITED = {"limit_request_line": 8190, "limit_request_field_size": 8190, "limit_request_fields": 32768}  # 0 means it
@@ -22,7 +21,6 @@ class Worker(Exchange, GeventWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         """Store each setting as an attribute, which is quicker to find."""
         gc.enable()  # which `settings` has disabled in the master
-        continue_files()
         settings = {name: setting.get() for name, setting in self.cfg.settings.items()}
         self.cfg.__dict__.update(settings | {name: settings[name] or most for name, most in UNLIMITED.items()})
         self.begin()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flask import Request, Response
 
-from restkeeper.config import quota_of
+from restkeeper.config import quota_of, require_package
 from restkeeper.errors import TooManyRequests
 from restkeeper.feature import Seams, loaded
 from restkeeper.service import Service
@@ -48,6 +48,8 @@ shared_tables: list["CounterTable"] = []
 def install(service: Service) -> Seams:
     """Count requests and failures, as configured."""
     config, now = service.config, service.clock.time
+    if config.redis_url:
+        require_package("REDIS_URL", "redis", "redis")
     table, slots = (shared_tables[0] if shared_tables else None), {}
     if config.harness:  # each test counts for itself
         table, slots = None, {"slots": HARNESS_SLOTS}

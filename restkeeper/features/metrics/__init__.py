@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from flask import Blueprint, Response, request
 
+from restkeeper.config import require_package
 from restkeeper.errors import Problem, Unauthorized
 from restkeeper.feature import Seams, loaded
 from restkeeper.service import Service
@@ -25,6 +26,7 @@ def install(service: Service) -> Seams:
     if not token:
         routes.add_url_rule("/metrics", view_func=_ReadMetrics("", service.guard, bytes).read_metrics)
         return Seams(routes=(routes,), describe=(described,))
+    require_package("METRICS_TOKEN", "prometheus_client", "metrics")
     metrics = loaded(f"{__name__}.counting:Metrics")()  # with its library, which takes a fiftieth of a start
     # A request that the server refuses does not reach the application.
     service.app.refused.append(lambda status: metrics.refused.labels(status).inc())

@@ -15,7 +15,7 @@ _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
 
-def continue_files() -> None:
+def _continue_files() -> None:
     """Write the metrics of this process to files that no running one uses, and continue what is in them.
 
     Each file is read at each scrape: there is not one for each worker that ever was. The lock of a slot ends with its
@@ -43,6 +43,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        _continue_files()
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "restkeeper_request_seconds",

@@ -62,4 +62,4 @@ def _backend() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("psycopg", "psycopg_pool"):
             raise
-        raise StoreUnavailable(f"{error.name} is not installed: pip install 'psycopg[binary]' psycopg-pool") from error
+        raise StoreUnavailable(f"{error.name} is not installed: pip install 'restkeeper[postgresql]'") from error

@@ -14,7 +14,7 @@ COMPILE = $(BIN)/uv pip compile -q --universal --generate-hashes --no-strip-extr
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # else each process of the tests compiles all of them again, which takes 4 seconds
 .PHONY: help run test test-matrix matrix-schemathesis matrix-tests matrix-service fmt lint pytest pytest-sqlite \
-  pytest-postgresql compiled bench figures soak pictures docs lock clean
+  pytest-postgresql compiled bench figures soak pictures docs lock release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -95,9 +95,13 @@ lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and tho
 	$(COMPILE) -o requirements-postgresql.txt pyproject.toml --all-extras
 	$(COMPILE) -o requirements-dev.txt pyproject.toml --all-extras --group dev
 	$(COMPILE) -o requirements-bench.txt pyproject.toml --all-extras --group dev --group bench
+	$(COMPILE) -o requirements-release.txt --group release
 	$(COMPILE) --python-version 3.11 -o tests/clients/requirements.txt tests/clients/requirements.in
 	for each in clients json_server; do \
 	  (cd tests/$$each && npm install --package-lock-only --ignore-scripts --no-audit --no-fund); done
+
+release: $(VENV)/.dev $(VENV)/.release ## build the release twice, test it with the oldest and newest dependencies, say what to upload
+	@$(BIN)/python -m tools.release $(ARGUMENTS)
 
 clean: ## remove the virtual environment and caches (never the data)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
@@ -116,3 +120,7 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.venv
 $(VENV)/.bench: requirements-bench.txt $(VENV)/.venv
 	@echo "Setting up $(VENV) …" && $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r $<
 	@touch $@ $(VENV)/.run
+$(VENV)/.release: requirements-release.txt $(VENV)/.venv
+	@echo "Setting up $(VENV)/release …" && $(PYTHON) -m venv $(VENV)/release
+	@$(VENV)/release/bin/pip install -q --disable-pip-version-check --require-hashes -r $<
+	@touch $@

@@ -104,8 +104,7 @@ def build(folder: Path) -> Archives:
     (source := folder / "source").mkdir(parents=True)
     run("git", "archive", "--output", folder / "commit.tar", "HEAD")
     run("tar", "-xf", folder / "commit.tar", "-C", source)
-    if "\ndocs:" in (source / "Makefile").read_text(encoding="utf-8"):  # the site is a part of the wheel
-        run("make", "docs", f"VENV={sys.prefix}", folder=source)
+    run("make", "docs", f"VENV={sys.prefix}", folder=source, environ={"SOURCE_DATE_EPOCH": commit_time()})
     hatchling(source, folder / "dist", "-t", "wheel", "-t", "sdist")
     (wheel,), (archive,) = (folder / "dist").glob("*.whl"), (folder / "dist").glob("*.tar.gz")
     return Archives(wheel, archive)
@@ -118,7 +117,10 @@ def hatchling(source: Path, target: Path, *options: str) -> None:
 
 
 def check_contents(source: Path, archives: Archives) -> None:
-    """Exit unless the source archive is the commit, and the wheel is its package with the service that `new` writes."""
+    """Exit unless the source archive is the commit, and the wheel its package with the service that `new` writes.
+
+    Both have the site of the documentation, too.
+    """
     committed = {
         name: (source / name).read_bytes()
         for name in run("git", "ls-tree", "-r", "-z", "--name-only", "HEAD").split("\0")
@@ -129,17 +131,20 @@ def check_contents(source: Path, archives: Archives) -> None:
         for name, data in committed.items():
             if name == origin or name.startswith(f"{origin}/"):
                 package[target + name.removeprefix(origin)] = data
+    files = [path for path in (source / "build/site").rglob("*") if path.is_file()]
+    site = {path.relative_to(source / "build").as_posix(): path.read_bytes() for path in files}
+    package |= {f"restkeeper/{name}": data for name, data in site.items()}
     with tarfile.open(archives.source) as archive:
         parts = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
         packed = {name: file.read() for name, file in parts.items() if file and name != "PKG-INFO"}
-    require_same(archives.source, packed, committed)
+    require_same(archives.source, packed, committed | {f"build/{name}": data for name, data in site.items()})
     about = f"restkeeper-{VERSION}.dist-info/"
     with zipfile.ZipFile(archives.wheel) as wheel:
         names = {*wheel.namelist()}
         described = {name for name in names if name.startswith(about)}
         require_same(archives.wheel, {name: wheel.read(name) for name in names - described}, package)
     require_same(archives.wheel, dict.fromkeys(described, b""), {about + name: b"" for name in BUILT_IN})
-    say("contents", f"{len(committed)} files of the commit; {len(package)} of them in the wheel")
+    say("contents", f"{len(committed)} files of the commit, and {len(site)} of its site; {len(package)} in the wheel")
 
 
 def require_same(archive: Path, packed: Mapping[str, bytes], expected: Mapping[str, bytes]) -> None:

@@ -255,6 +255,13 @@ def test_an_owner_sees_and_changes_its_own(serve: Serve) -> None:
     assert client.get("/messages", headers={"Authorization": ann}).status_code == 401
 
 
+def test_the_whole_file_is_json_whoever_reads_it(serve: Serve) -> None:
+    """Also without a single item that only its owner sees."""
+    client = serve({**USERS, "mine": {"userId": 1}, "other": {"userId": 2}}, rules={"mine": 600, "other": 600})
+    whole = client.get("/db", headers=bearer(client)).json
+    assert (whole["mine"], whole["other"], whole["posts"]) == ({"userId": 1}, {}, USERS["posts"])
+
+
 @pytest.mark.needs("batch", "events")
 def test_a_guard_holds_in_a_batch_and_in_events(serve: Serve) -> None:
     """As for single requests."""

@@ -477,6 +477,20 @@ def test_what_is_undone_moves_no_item(served: Served) -> None:
     assert served.data["profile"] == {"name": "other"} and served.data["posts"] == BLOG["posts"]
 
 
+@pytest.mark.needs("batch")
+def test_what_one_commit_creates_is_in_the_order_of_the_store(served: Served) -> None:
+    """Also what is deleted and created again, and what is changed after others are created."""
+    views = {"title": "x", "views": 1}
+    operations = [
+        {"method": "DELETE", "path": "/posts/1"},
+        *({"method": "POST", "path": "/posts", "body": {"id": id, **views}} for id in (8, 1, 9)),
+        {"method": "PATCH", "path": "/posts/8", "body": {"title": "y"}},
+    ]
+    assert served.client.post("/api/v1/batch", json={"operations": operations}).status_code == 200
+    assert [each["id"] for each in served.get("/posts")] == [2, 8, 1, 9]
+    assert served.get("/posts") == served.data["posts"]
+
+
 def test_an_edit_of_the_order_is_served(served: Served) -> None:
     """Items that were moved, and new ones between others, with no events but those of what was changed."""
     last = last_event(service_of(served.app).store)

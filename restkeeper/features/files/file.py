@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from stat import S_IMODE
 from typing import IO, Any, NamedTuple, TypeVar, cast
@@ -29,12 +30,12 @@ from restkeeper.resources.changes import Change, Unit
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
 from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError, StoreFull, StoreUnavailable
+from restkeeper.storage.interface import Record
 from restkeeper.storage.location import is_mount
 
 T = TypeVar("T")
 _log = logging.getLogger("restkeeper")
 
-MOVED = "moved"  # an item that was deleted and created again becomes the last one
 LOOK_SECONDS = 0.1  # between two looks at the file
 SCHEMA = ".schema.json"  # ends the name of the schema beside a JSON file
 EDITED = ".edited"  # ends the name of a version of the file that another program saved during a write
@@ -172,6 +173,15 @@ def say(*lines: str) -> None:
     click.echo("\n  ".join(printable), err=True)
 
 
+class _Outcome(NamedTuple):
+    """An item after a transaction, which has created it if it `is_new`; without a record it is deleted."""
+
+    collection: str
+    id: str
+    record: Record | None
+    is_new: bool
+
+
 class SavedFile:
     """A file and its service, whose store has the items of the file.
 
@@ -187,7 +197,7 @@ class SavedFile:
         self.content, self._arrays = file.content, file.content.arrays
         self.stamp, self._schema_stamp = file.look
         self._access, self.in_place = status_of(self._path), not can_be_replaced(self._path)
-        self._changed: dict[tuple[str, str], str] = {}  # the items that this transaction changes, and how
+        self._changes: list[Change] = []  # of this transaction, also those that are undone
         self._refused: tuple[Look, StoreUnavailable] | None = None  # what cannot be served, and why
         self._said = ""
         self._is_serving = False  # an edit
@@ -216,7 +226,7 @@ class SavedFile:
 
     def refresh(self) -> None:
         """Serve an edit of the file, if there is one; called before each transaction."""
-        self._changed.clear()  # of a transaction that was rolled back
+        self._changes.clear()  # of a transaction that was rolled back
         if self.is_over:
             return
         self._is_serving = True
@@ -306,20 +316,17 @@ class SavedFile:
             unit.write(stored, before, after)
 
     def _note(self, _: Unit, change: Change) -> None:
-        key = change.stored.name, change.record.id
-        former, kind = self._changed.pop(key, ""), change.kind
-        is_moved = (former, kind) in (("deleted", "created"), (MOVED, "updated"))
-        self._changed[key] = MOVED if is_moved else kind
+        self._changes.append(change)
 
     def commit(self, transaction: Transaction) -> None:
         """Save the changes of a transaction in the file, before it is committed.
 
         Raises StoreUnavailable if the file cannot be written, or was edited and cannot be served.
         """
-        changed, self._changed = self._changed, {}
+        changes, self._changes = self._changes, []
         if self._is_serving or not self._is_saved:  # an edit is already in the file
             return
-        edits = [edit for key, how in changed.items() for edit in self._edits(transaction, *key, how == MOVED)]
+        edits = [edit for outcome in _outcomes(transaction, changes) for edit in self._edits(outcome)]
         if not edits:
             return
         if self._refused:
@@ -330,18 +337,17 @@ class SavedFile:
         self._replace(content)
         self.content = content
 
-    def _edits(self, transaction: Transaction, name: str, key: str, is_moved: bool) -> list[Edit]:
+    def _edits(self, outcome: _Outcome) -> list[Edit]:
         """The edits of the content that make an item equal to that in the store."""
-        stored = self._service.stored.get(name)
-        if stored is None:
+        if (stored := self._service.stored.get(outcome.collection)) is None:
             return []  # of a feature, such as a key
         name, is_single = stored.resource.public_name, stored.resource.singleton
         text: Buffer | None = b"{}" if is_single else None  # it has its defaults then
-        with suppress(RecordNotFound):
-            text = stored.body(transaction.read(stored.name, key))
-        key = name if is_single else key
-        if is_moved and text is not None and not is_single:
-            return [(name, key, None), (name, key, text)]
+        if outcome.record:
+            text = stored.body(outcome.record)
+        key = name if is_single else outcome.id
+        if outcome.is_new and not is_single and self.content.item(name, key) is not None:
+            return [(name, key, None), (name, key, text)]  # as it was created again, it becomes the last one
         return [] if is_equal(self.content.item(name, key), text) else [(name, key, text)]
 
     def _replace(self, content: Content) -> None:
@@ -355,6 +361,28 @@ class SavedFile:
         if not written:
             raise StoreContended(f"{self._path.name} was saved by another program at this moment")
         self.stamp = written
+
+
+def _outcomes(transaction: Transaction, changes: list[Change]) -> list[_Outcome]:
+    """The items of changes as they are stored, in the order of the store.
+
+    Changes can be undone: those of an item count that lead to it as it is stored, from the last one back.
+    """
+    of_items = dict[tuple[str, str], list[tuple[int, Change]]]()
+    for number, change in enumerate(changes):
+        of_items.setdefault((change.stored.name, change.record.id), []).append((number, change))
+    outcomes = list[tuple[int, _Outcome]]()
+    for (name, id), of_item in of_items.items():
+        record: Record | None = None
+        with suppress(RecordNotFound):
+            record = transaction.read(name, id)
+        after, (position, _) = record, of_item[-1]
+        for number, change in reversed(of_item):
+            if after and change.after == after:
+                position, after = number, change.before
+        is_new = record is not None and after is None
+        outcomes.append((position, _Outcome(name, id, record, is_new)))
+    return [outcome for _, outcome in sorted(outcomes, key=itemgetter(0))]
 
 
 def _structure(content: Content) -> dict[str, bool | None]:

@@ -234,10 +234,12 @@ def _pages(service: Service, reader: CollectionReader) -> Iterator[bytes]:
     """The parts of a collection, in the order of its list: a page of it is in memory at a time; or the singleton."""
     name, limit, is_single = reader.served.name, service.config.page_limit_max, reader.served.resource.singleton
     query, page, comma = reader.query(ListRequest(Query(limit=limit), limit)), None, b""
+    stored = reader.served.stored
+    empty = [stored.body(stored.initial) if stored.initial else b"{}"] * is_single  # also if it may not be read
     yield b"" if is_single else b"["
     while page is None or page.more:
         page = service.store.page(name, query, service.config.page_bytes)
-        bodies = reader.view.bodies(page)  # none, if others have deleted the rest
+        bodies = reader.view.bodies(page) or empty  # none, if others have deleted the rest
         yield comma * bool(bodies) + b",".join(bodies)
         query, comma = query._replace(after=page.last), b","
     yield b"" if is_single else b"]"

@@ -11,8 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
+from typing import Any
 
 import gevent
+import gevent.socket
 import pytest
 from gevent.pool import Pool
 
@@ -432,6 +434,22 @@ def test_a_stop_that_waits_for_nothing_is_no_warning(seconds: float) -> None:
     worker.pool.spawn(gevent.sleep, SECONDS)
     worker.run()
     assert not worker.pool and len(logged) == bool(seconds)
+
+
+@pytest.mark.parametrize(("seconds", "served"), [(SECONDS, 3), (0, 0)])
+def test_a_stop_accepts_the_connections_that_wait(seconds: float, served: int) -> None:
+    """Their requests are on their way: a closed socket would reset them. A harness waits for nobody."""
+    worker, accepted = object.__new__(Worker), list[Any]()
+    worker.cfg = SimpleNamespace(workers=2, graceful_timeout=seconds)
+    worker.alive, worker.pool, worker.handle = False, Pool(10), lambda *connection: accepted.append(connection)
+    with gevent.socket.socket() as listener, ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(listener.getsockname(), SECONDS))
+        worker.sockets = [listener]
+        worker.run()
+    assert len(accepted) == served
 
 
 @pytest.mark.parametrize("request_bytes", [GET, post(b"Content-Length: 4", b"late")], ids=["GET", "POST"])

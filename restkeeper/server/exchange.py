@@ -91,7 +91,7 @@ class Exchange:
             self.notify()
             self.stopped.wait(1.0)
         for server in servers:
-            server.close()
+            self._close(server)
         end = time() + self.cfg.graceful_timeout
         while not self.pool.join(min(1.0, end - time())) and time() < end:
             self.notify()
@@ -99,6 +99,13 @@ class Exchange:
             if self.cfg.graceful_timeout:  # else nobody waits for requests in progress
                 self.log.warning("Worker graceful timeout (pid:%s)", os.getpid())
             self.pool.kill(timeout=1.0)
+
+    def _close(self, server: Any) -> None:
+        """Close a socket. Connections that wait there are accepted before: the last process to close it resets them."""
+        server.stop_accepting()
+        while self.cfg.graceful_timeout and not self.pool.full() and (connection := server.do_read()):
+            server.do_handle(*connection)
+        server.close()
 
     def serve_also(self, listeners: list[Any], variables: dict[str, str]) -> Callable[[], None]:
         """See `SERVE`."""

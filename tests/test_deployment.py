@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+import restkeeper
 from restkeeper.config import Config
 from tests.live import ROOT, Gunicorn
 from tests.processes import open_files
@@ -59,6 +60,16 @@ def test_the_image_has_what_it_needs_and_an_ordinary_user() -> None:
     assert "*" in lines and seen == copied
     assert [path for path in seen if not (ROOT / path).exists()] == []
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
+
+
+def test_the_image_has_the_command(tmp_path: Path) -> None:
+    """Messages say `run: restkeeper keys create …`: the folder of the service is the working folder."""
+    build, last = stages()
+    (command,) = [text for name, text in build if name == "RUN" and "python -m restkeeper" in text]
+    assert run("/bin/sh", "-c", command.replace("/opt/restkeeper/bin", str(tmp_path))).returncode == 0
+    done = run(tmp_path / "restkeeper", "--version", PATH=f"{BIN}:{os.environ['PATH']}")
+    assert done.stdout == f"restkeeper {restkeeper.__version__}\n"
+    assert dict(last)["WORKDIR"] == "/opt/restkeeper/service"
 
 
 def test_the_harness_is_an_image_of_the_service() -> None:

@@ -29,7 +29,7 @@ TOOLS = Path(sys.prefix) / "release" / "bin"  # of requirements-release.txt, apa
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VERSION = restkeeper.__version__
 EXTRAS = f"[{','.join(PROJECT['project']['optional-dependencies'])}]"
-MOST_MEGABYTES = 60  # of an installation without extras
+MOST_MEGABYTES = 62  # of an installation without extras; the site of the documentation has 2.6 of them
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 PYTEST = {"oldest": "pytest==8.4", "newest": "pytest<10"}  # of the service that `restkeeper new` writes
 BUILT_IN = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}  # what the wheel says of itself

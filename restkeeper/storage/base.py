@@ -41,6 +41,9 @@ WHERE collection = :collection
 ORDER BY id"""
 
 
+_beginning: ContextVar["Store | None"] = ContextVar("_beginning", default=None)  # the store whose hooks are called
+
+
 class Store(ABC):
     """The store of some collections. Safe for threads and greenlets; several processes may share one.
 
@@ -62,7 +65,6 @@ class Store(ABC):
     def __init__(self, collections: Iterable[Collection]) -> None:
         self._collections = {collection.name: collection for collection in collections}
         self.beginning: Hook[Callable[[], object]] = Hook()
-        self._is_beginning: ContextVar[bool] = ContextVar("is_beginning", default=False)
         self.committing: Hook[Callable[[Transaction], object]] = Hook()
 
     def open(self, *, alone: bool = False, indexed: bool = True) -> None:
@@ -212,14 +214,14 @@ class Store(ABC):
 
     def _begin(self) -> None:
         """Call what is `beginning`, unless this is a write of one of them."""
-        if not self.beginning.functions or self._is_beginning.get():
+        if not self.beginning.functions or _beginning.get() is self:
             return
-        token = self._is_beginning.set(True)
+        token = _beginning.set(self)
         try:
             for begin in self.beginning.functions:
                 begin()
         finally:
-            self._is_beginning.reset(token)
+            _beginning.reset(token)
 
     @abstractmethod
     def _write(

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
+from functools import partial
 from inspect import CO_GENERATOR
 from io import StringIO
 from pathlib import Path
@@ -21,12 +22,14 @@ from uuid import uuid4
 import orjson
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
+import resources
 import restkeeper
-from app import create_app
-from restkeeper import Application, Config, ItemSchema, Resource, Whole
+from restkeeper import Application, Config, ItemSchema, Resource, Whole, find_resources
 from restkeeper.features import files
 from restkeeper.service import service_of
+from tests.clock import SetClock
 from tests.postgresql_server import PostgresServer
+from versions import VERSIONS
 
 ROOT = Path(__file__).parent.parent
 ENGINE = ROOT / "restkeeper"
@@ -149,7 +152,9 @@ def call(app: Application, method: str, path: str, body: Any = None, **headers: 
 @contextmanager
 def with_key() -> Iterator[dict[str, Callable[[], object]]]:
     """Requests to a service in memory, with a key."""
-    app = create_app(Config(auth="required", admin_key=ADMIN_KEY, log_level="info"))
+    config = Config(auth="required", admin_key=ADMIN_KEY, log_level="info")
+    clock = SetClock()  # nothing is due between two requests, however long they take
+    app = restkeeper.create_app(config, find_resources(resources), versions=VERSIONS, clock=clock)
     sent = {"name": "bench", "scopes": ["products:read", "products:write"]}
     key = {"X-API-Key": call(app, "POST", "/api/v1/keys", sent, **{"X-API-Key": ADMIN_KEY})["secret"]}
 
@@ -175,7 +180,8 @@ def on_postgresql(url: str) -> Iterator[dict[str, Callable[[], object]]]:
 def of_file(file: Path) -> Iterator[dict[str, Callable[[], object]]]:
     """A POST to a JSON file."""
     file.write_text('{"posts": [{"id": 1, "title": "a"}]}', encoding="utf-8")
-    app = files.application_of(restkeeper.create_app, file, files.FileOptions(), config=Config())
+    create = partial(restkeeper.create_app, clock=SetClock())
+    app = files.application_of(create, file, files.FileOptions(), config=Config())
     yield {"POST to a JSON file": lambda: call(app, "POST", "/posts", {"title": "b"})}
 
 

@@ -103,9 +103,8 @@ class Master:
         return stores.url(f"sqlite:///{self._folder}/restkeeper.db")
 
     def pid(self) -> int:
-        """Waits for the file, which a reload writes anew."""
-        until(lambda: self._file.exists() and self._file.read_text())
-        return int(self._file.read_text())
+        """Waits for the file, which a reload removes and writes anew."""
+        return int(until(lambda: _text(self._file)))
 
     def workers(self) -> set[int]:
         return set(children(self.pid()))
@@ -119,7 +118,7 @@ class Master:
         """The new program beside the old one, and then the end of the old one."""
         former, new = self.pid(), self._file.with_name("gunicorn.pid.2")
         os.kill(former, signal.SIGUSR2)
-        until(lambda: new.exists() and len(children(int(new.read_text()))) == WORKERS)
+        until(lambda: (pid := _text(new)) and len(children(int(pid))) == WORKERS)
         self._stop(former)
         until(lambda: not new.exists() and len(self.workers()) == WORKERS)
 
@@ -137,6 +136,14 @@ class Master:
             if each.pid == pid:
                 each.wait(SECONDS)
         until(lambda: state(pid) in ("", "Z"))
+
+
+def _text(file: Path) -> str:
+    """Of a file that another process removes and writes anew."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 @pytest.mark.parametrize("actions", [("hup", "usr2"), ("restart",)], ids=["own socket", "kept socket"])

@@ -4,10 +4,13 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from threading import Thread
+from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
 
 SECONDS = 120.0  # that any wait of a test may take; on a quiet machine the longest ones take some 10
+
+T = TypeVar("T")
 
 ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=30)  # of a property test
 
@@ -19,10 +22,14 @@ def join(*running: Thread | BaseProcess) -> None:
         assert not each.is_alive(), f"{each} has not ended"
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition that others fulfil: threads, processes or the time. Raises TimeoutError."""
+def until(condition: Callable[[], T]) -> T:
+    """Wait for a condition that others fulfil: threads, processes or the time. Returns what it is then.
+
+    Raises TimeoutError.
+    """
     end = time.monotonic() + SECONDS
-    while not condition():
+    while not (value := condition()):
         if time.monotonic() > end:
             raise TimeoutError("waited in vain")
         time.sleep(0.005)
+    return value

@@ -1,4 +1,4 @@
-"""docs/clients.md: its modules do what the page says, against a space of the test harness with faults."""
+"""The modules for clients in docs/ do what their pages say, against a space of the test harness with faults."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ from restkeeper.testing.space import Space
 from tests.live import ROOT
 from tests.proxy import require
 from tests.test_clients import NAMED
-from tests.test_readme import BASE, blocks
+from tests.test_readme import BASE, PAGES_OF_MODULES, blocks
 from tests.waiting import SECONDS
 
 TESTS = ROOT / "tests" / "clients_page"
@@ -30,7 +30,7 @@ PACKAGES = (
     "react@19",
     "react-dom@19",
 )
-MODULES = [block for block in blocks("clients.md") if block.note]
+MODULES = [block for page in PAGES_OF_MODULES for block in blocks(page) if block.note.endswith((".mjs", ".py"))]
 INSTALL_SECONDS = 300
 
 ID = "00000000-0000-7000-8000-00000000000"
@@ -69,7 +69,7 @@ def space() -> Iterator[Space]:
 
 @pytest.fixture
 def folder(tmp_path: Path, space: Space) -> Path:
-    """The modules of the page, for this space."""
+    """The modules, for this space."""
     for block in MODULES:
         (tmp_path / block.note).write_text(block.text.replace(BASE, space.url), encoding="utf-8")
     return tmp_path
@@ -105,9 +105,9 @@ def test_the_modules_for_front_ends(folder: Path, space: Space) -> None:
 
 @pytest.fixture
 def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
-    """The page's modules `client`, `mirror`, `errors` and `follow`."""
+    """`client`, `lists`, `mirror`, `errors` and `follow`."""
     monkeypatch.syspath_prepend(folder)
-    names = ("client", "mirror", "errors", "follow")
+    names = ("client", "lists", "mirror", "errors", "follow")
     yield [importlib.import_module(name) for name in names]
     sys.modules["client"].session.close()
     for name in names:
@@ -115,13 +115,13 @@ def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Modu
 
 
 def test_a_post_in_python_is_done_once(modules: list[ModuleType], space: Space) -> None:
-    client, *_ = modules
+    client, lists, *_ = modules
     space.faults.close("POST", "*", times=1)
     space.faults.drop_response("POST", "*", times=1)
     space.faults.respond("POST", "*", 503, retry_after=0, times=1)
     assert client.send("POST", f"{client.API}/products", json={"name": "Lamp"}).json()["name"] == "Lamp"
     assert len(space.requests(method="POST")) == 4
-    assert [item["name"] for item in client.items(f"{client.API}/products")] == ["Lamp"]
+    assert [item["name"] for item in lists.items(f"{client.API}/products")] == ["Lamp"]
     with pytest.raises(client.requests.HTTPError):
         client.send("POST", f"{client.API}/products", json={})
 
@@ -146,7 +146,7 @@ def test_python_reads_and_changes_what_others_change(modules: list[ModuleType], 
 
 
 def test_python_finds_the_errors_of_fields(modules: list[ModuleType]) -> None:
-    client, _, errors, _ = modules
+    client, *_, errors, _ = modules
     with pytest.raises(client.requests.HTTPError) as raised:
         client.send("POST", f"{client.API}/products", json={"name": "Lamp", "stock": -1, "tags": [""], "a/b c": 1})
     messages = errors.messages_of(raised.value.response.json())
@@ -158,11 +158,11 @@ def test_python_finds_the_errors_of_fields(modules: list[ModuleType]) -> None:
 
 def test_a_copy_follows_all_changes(modules: list[ModuleType], space: Space) -> None:
     """Also those beside the reading of the list; if events are deleted, it is read again."""
-    client, mirror, *_ = modules
+    client, lists, mirror, *_ = modules
     url = f"{client.API}/products"
 
     def stored() -> dict[str, object]:
-        return {item["id"]: item for item in client.items(f"{url}?limit=1")}
+        return {item["id"]: item for item in lists.items(f"{url}?limit=1")}
 
     def write(name: str) -> str:
         return str(client.send("POST", url, json={"name": name}).json()["id"])

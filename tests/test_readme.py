@@ -95,6 +95,7 @@ RUN_ELSEWHERE = {
     ),
 }
 
+PAGES_OF_MODULES = ("writes.md", "lists.md", "events.md", "webhooks.md", "clients.md")  # see tests/test_clients_page.py
 
 # Of the tests of a page; all others take longer together.
 MARKS = {README: [], "operations.md": [pytest.mark.sqlite, pytest.mark.matrix]}  # the latter has backups of the file
@@ -412,16 +413,13 @@ def run_pytest(service: Path, environ: dict[str, str], *tests: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_is_tested_and_links_have_targets(page: str) -> None:
-    """The language of a block says whether this module runs it; the other blocks are run by other tests.
-
-    Those in JavaScript are modules of docs/clients.md, which tests/test_clients_page.py runs.
-    """
+    """The language of a block says whether this module runs it; the other blocks are run by other tests."""
     assert {block.language for block in blocks(page)} <= {
         "sh",
         "python",
         "text",
         "log",
-        *(["js"] if page == "clients.md" else []),
+        *(["js"] if page in PAGES_OF_MODULES else []),
     }
     assert {block.note for block in blocks(page, "sh")} <= {"", "stopped", "step", "harness", "file"}
     for block in blocks(page, "text"):

@@ -1,4 +1,4 @@
-// The modules of docs/clients.md that need no packages, against a space of the test harness: its control is in CONTROL.
+// The modules of docs/ that need no packages, against a space of the test harness: its control is in CONTROL.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer } from 'node:http'

@@ -1,4 +1,4 @@
-// The modules of docs/clients.md for react-admin, refine and TanStack Query, with their packages.
+// The modules of docs/ for react-admin, refine and TanStack Query, with their packages.
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import refineProvider from '@refinedev/simple-rest'

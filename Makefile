@@ -85,7 +85,7 @@ pictures: $(VENV)/.dev ## make the drawings of docs/concepts.md, and the picture
 	$(BIN)/python docs/drawings.py
 	$(BIN)/python -m tests.pictures
 
-docs: $(VENV)/.dev ## build the site that `restkeeper docs` shows, and that a wheel takes along: build/site
+docs: $(VENV)/.dev ## build the site in build/site, and build/site.zip, which `restkeeper docs` shows and a wheel takes along
 	rm -rf build/site
 	$(BIN)/sphinx-build -q --nitpicky --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
 

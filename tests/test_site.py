@@ -7,9 +7,11 @@ import runpy
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -87,9 +89,8 @@ def test_the_site_is_complete_and_small(site: Path) -> None:
 @pytest.fixture
 def address(site: Path) -> Iterator[str]:
     """The address that `restkeeper docs` prints, for an installation with the site."""
-    code = (
-        f"from pathlib import Path; from restkeeper.cli import docs; docs.PLACES = [Path({str(site)!r})]; docs.docs()"
-    )
+    archive = str(site.with_suffix(".zip"))
+    code = f"from pathlib import Path; from restkeeper.cli import docs; docs.PLACES = [Path({archive!r})]; docs.docs()"
     command = [sys.executable, "-c", code, "--no-browser"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout
@@ -120,7 +121,23 @@ def test_the_search_finds_idempotency_keys(way: str, site: Path, address: str, t
     assert [url for url in urls if not url.startswith((base, "data:", "about:"))] == []
 
 
-def test_docs_opens_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["none.html", "..", "docs/../../passwd", "docs%2F..%2Findex.html", "docs/"])
+def test_docs_serves_nothing_else(path: str, address: str) -> None:
+    with pytest.raises(HTTPError) as raised:
+        urlopen(address + path, timeout=SECONDS)  # noqa: S310
+    with raised.value as response:
+        assert response.status == 404
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site without a page."""
+    zipfile.ZipFile(tmp_path / "site.zip", "w").close()
+    monkeypatch.setattr(docs, "PLACES", [tmp_path / "site.zip"])
+
+
+@pytest.mark.usefixtures("archive")
+def test_docs_opens_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the address that it prints. A browser that is not there is no error."""
     opened: list[str] = []
 
@@ -135,8 +152,6 @@ def test_docs_opens_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         def start(self) -> None:
             pass
 
-    (tmp_path / "index.html").touch()
-    monkeypatch.setattr(docs, "PLACES", [tmp_path])
     monkeypatch.setattr(docs, "_Server", Server)
     monkeypatch.setattr(docs, "Thread", Thread)
     (port,) = free_ports(1)
@@ -157,9 +172,8 @@ def test_docs_says_where_the_pages_are(tmp_path: Path, monkeypatch: pytest.Monke
     assert run.output == f"Error: this installation has no pages: read docs/index.md in {source}\n"
 
 
-def test_docs_names_a_port_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "index.html").touch()
-    monkeypatch.setattr(docs, "PLACES", [tmp_path])
+@pytest.mark.usefixtures("archive")
+def test_docs_names_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         run = CliRunner().invoke(main, ["docs", "--port", port, "--no-browser"])

@@ -29,7 +29,7 @@ TOOLS = Path(sys.prefix) / "release" / "bin"  # of requirements-release.txt, apa
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 VERSION = restkeeper.__version__
 EXTRAS = f"[{','.join(PROJECT['project']['optional-dependencies'])}]"
-MOST_MEGABYTES = 62  # of an installation without extras; the site of the documentation has 2.6 of them
+MOST_MEGABYTES = 60  # of an installation without extras, in blocks of the disk
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
 PYTEST = {"oldest": "pytest==8.4", "newest": "pytest<10"}  # of the service that `restkeeper new` writes
 BUILT_IN = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}  # what the wheel says of itself
@@ -131,20 +131,19 @@ def check_contents(source: Path, archives: Archives) -> None:
         for name, data in committed.items():
             if name == origin or name.startswith(f"{origin}/"):
                 package[target + name.removeprefix(origin)] = data
-    files = [path for path in (source / "build/site").rglob("*") if path.is_file()]
-    site = {path.relative_to(source / "build").as_posix(): path.read_bytes() for path in files}
-    package |= {f"restkeeper/{name}": data for name, data in site.items()}
+    site = (source / "build/site.zip").read_bytes()
+    package |= {"restkeeper/site.zip": site}
     with tarfile.open(archives.source) as archive:
         parts = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
         packed = {name: file.read() for name, file in parts.items() if file and name != "PKG-INFO"}
-    require_same(archives.source, packed, committed | {f"build/{name}": data for name, data in site.items()})
+    require_same(archives.source, packed, committed | {"build/site.zip": site})
     about = f"restkeeper-{VERSION}.dist-info/"
     with zipfile.ZipFile(archives.wheel) as wheel:
         names = {*wheel.namelist()}
         described = {name for name in names if name.startswith(about)}
         require_same(archives.wheel, {name: wheel.read(name) for name in names - described}, package)
     require_same(archives.wheel, dict.fromkeys(described, b""), {about + name: b"" for name in BUILT_IN})
-    say("contents", f"{len(committed)} files of the commit, and {len(site)} of its site; {len(package)} in the wheel")
+    say("contents", f"{len(committed)} files of the commit, and its site; {len(package)} in the wheel")
 
 
 def require_same(archive: Path, packed: Mapping[str, bytes], expected: Mapping[str, bytes]) -> None:

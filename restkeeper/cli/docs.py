@@ -2,11 +2,14 @@
 
 import webbrowser
 from contextlib import suppress
-from functools import partial
-from http.server import SimpleHTTPRequestHandler
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from mimetypes import guess_type
 from pathlib import Path
 from socketserver import ThreadingTCPServer
 from threading import Thread
+from urllib.parse import unquote, urlsplit
+from zipfile import ZipFile
 
 import click
 
@@ -14,21 +17,37 @@ import restkeeper
 
 PACKAGE = Path(restkeeper.__file__).parent
 PLACES = (
-    PACKAGE / "site",
-    PACKAGE.parent / "build" / "site",
+    PACKAGE / "site.zip",
+    PACKAGE.parent / "build" / "site.zip",
 )  # in the wheel of a release; in a checkout, by `make docs`
 
 
-class _Handler(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Print nothing: the pages are read by whoever has started the command."""
-
-
 class _Server(ThreadingTCPServer):
-    """A server without HTTPServer's search for the name of this machine, which may ask the network."""
+    """Serves the files of `site`. HTTPServer would search for the name of this machine, and so may ask the network."""
 
     allow_reuse_address = True
     daemon_threads = True
+    site: ZipFile
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Send a file: the first page for the address alone."""
+        name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
+        try:
+            content = self.server.site.read(name)
+        except KeyError:
+            return self.send_error(HTTPStatus.NOT_FOUND)
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", guess_type(name)[0] or "application/octet-stream")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing: the pages are read by whoever has started the command."""
 
 
 @click.command("docs")
@@ -40,14 +59,14 @@ def docs(port: int, no_browser: bool) -> None:
     It is in the package: no network is needed. It is served to this machine only, at the address that is printed, until
     Ctrl-C.
     """
-    site = next((place for place in PLACES if (place / "index.html").is_file()), None)
+    site = next((place for place in PLACES if place.is_file()), None)
     if site is None:
         raise click.ClickException(_elsewhere())
     try:
-        server = _Server(("127.0.0.1", port), partial(_Handler, directory=str(site)))
+        server = _Server(("127.0.0.1", port), _Handler)
     except OSError as error:
         raise click.ClickException(f"--port {port}: {error.strerror}") from None
-    with server, suppress(KeyboardInterrupt):
+    with server, ZipFile(site) as server.site, suppress(KeyboardInterrupt):
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         click.echo(f"The documentation is at {address}\nStop it with Ctrl-C.")
         if not no_browser:

@@ -88,7 +88,7 @@ RUN_ELSEWHERE = {
     **dict.fromkeys((".", "echo", "gunicorn"), "tests/test_wheel.py, tests/test_procfile.py"),
     "FLASK_SECRET=whsec_…": "the tests of examples/shop",
     "podman": "tests/test_deployment.py",
-    **dict.fromkeys(("mkdir", "npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
+    **dict.fromkeys(("npm", "npx", "curl"), "whoever has Node.js: docs/openapi.md"),
     **dict.fromkeys(
         ("openapi-python-client", "openapi-generator-cli", "datamodel-codegen"),
         "tests/test_clients.py: docs/clients.md",

@@ -74,7 +74,6 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "owners of a caller": (auth.MOST_OWNERS, auth.LONGEST_NAMED_OWNER),
     "characters of a token's subject": (auth.LONGEST_NAMED_OWNER, LONGEST_SUBJECT),
     "long polls": (events.MOST, CONFIG.waits_per_caller),
-    "time for which a stream": (events.BEAT_SECONDS,),
     "connections of a process": (1000,),  # gunicorn's default
     "time for the header": (Exchange.header_timeout,),
     "time in which no content": (Exchange.stall_timeout,),
@@ -99,7 +98,6 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "characters of the name": (checks.LONGEST_PATH,),
     "characters of a password": (login.SHORTEST, login.LONGEST_EMAIL),
     "time for which a token is valid": (login.VALID_SECONDS,),
-    "passwords that are hashed": (login.MOST_HASHED,),
 }
 
 

@@ -20,13 +20,11 @@ from restkeeper import (
     Credentials,
     Feature,
     ItemSchema,
-    Lifecycle,
     Ownership,
     Reference,
     Resource,
     Seams,
     Stage,
-    Status,
     Text,
     Time,
     Unavailable,
@@ -57,7 +55,6 @@ class ProductSchema(ItemSchema):
     """What the features of the page expect."""
 
     name = Text(1, 100, required=True)
-    status = Status(Lifecycle("draft", {"draft": ("active",), "active": ()}))
     brand = Reference("brands", load_default=None, allow_none=True)
     deleted_at = Time(load_default=None, allow_none=True, dump_only=True)
 
@@ -142,7 +139,7 @@ def test_what_a_soft_delete_marks_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_chat_gets_what_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One message for each item that becomes active, and none for a request that fails."""
+    """One message for each new item, and none for a request that fails."""
     arrived = Queue[str]()
 
     def receive(connection: EndpointConnection) -> None:
@@ -154,15 +151,13 @@ def test_a_chat_gets_what_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyP
     client.environ_base["HTTP_X_API_KEY"] = ADMIN_KEY
     with serving(receive) as endpoint:
         monkeypatch.setenv("CHAT_URL", f"http://127.0.0.1:{endpoint.port}/")
-        lamp = client.post("/products", json={"name": "Lamp"}).json["id"]
-        assert client.patch(f"/products/{lamp}", json={"status": "active", "name": ""}).status_code == 422
-        refused = [{"name": "Desk", "status": "active"}, {"name": "Chair", "brand": "none"}]
+        refused = [{"name": "Desk"}, {"name": "Chair", "brand": "none"}]
         assert client.post("/products", json=refused).status_code == 422
-        assert client.patch(f"/products/{lamp}", json={"status": "active"}).status_code == 200
-        assert arrived.get(timeout=SECONDS) == "Lamp is active"  # each is sent by a thread: two have no order
+        lamp = client.post("/products", json={"name": "Lamp"}).json["id"]
+        assert arrived.get(timeout=SECONDS) == "Lamp is new"  # each is sent by a thread: two have no order
         assert client.patch(f"/products/{lamp}", json={"name": "Lamp 2"}).status_code == 200
-        assert client.post("/products", json={"name": "Desk", "status": "active"}).status_code == 200
-        assert arrived.get(timeout=SECONDS) == "Desk is active"
+        assert client.post("/products", json=[{"name": "Desk"}, {"name": "Chair"}]).status_code == 200
+        assert arrived.get(timeout=SECONDS) == "Desk is new\nChair is new"
         assert arrived.empty()
 
 

@@ -96,7 +96,6 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "items and bytes of a list": (collections.LISTS["page_limit"], collections.LISTS["page_bytes"]),
     "bytes of an item; of an array": (content.LONGEST_ITEM, content.LONGEST_ITEM),
     "characters of the name": (checks.LONGEST_PATH,),
-    "characters of a password": (login.SHORTEST, login.LONGEST_EMAIL),
     "time for which a token is valid": (login.VALID_SECONDS,),
 }
 

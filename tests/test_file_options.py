@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -356,15 +355,6 @@ def test_the_port_is_that_of_json_server(tmp_path: Path, monkeypatch: pytest.Mon
         result = CliRunner().invoke(main, ["db.json", "--no-save", *arguments])
         assert result.exit_code == 0, result.output
     assert served == [("127.0.0.1", 3000), ("127.0.0.1", 3000), ("127.0.0.1", 3100), ("127.0.0.1", 3200)]
-
-
-def test_every_option_has_its_place_in_the_docs() -> None:
-    """That of what there is not, or the page of the command."""
-    help_of = CliRunner().invoke(main, ["db.json", "--help"]).output
-    table = (ROOT / "docs" / "json-server.md").read_text(encoding="utf-8").partition("## Options")[2]
-    options = {name for line in help_of.splitlines() for name in re.findall(r"(?<=^  )-.*?(?=   |$)", line)}
-    names = {name for each in options for name in re.findall(r"--?[A-Za-z-]+", each)} - {"--help"}
-    assert len(names) > 20 and [name for name in names if f"`{name}" not in table + PAGE] == []
 
 
 def test_ids_have_the_name_of_the_option(serve: Serve, tmp_path: Path) -> None:

@@ -365,8 +365,8 @@ def test_the_harness_runs_beside_any_language(tmp_path: Path) -> None:
         environ["BASE"] = json.loads(running.stdout.readline())["url"]
         try:
             for block in blocks(page, "sh", "harness"):
-                expected = '{"number":1}{…"status":429,…}[]{"number":2}{"EUR":1.1}{"message":null,"numbers":[2]}'
-                expected += '{"now":…}[{…"fault":"respond",…}]{"unmet":[]}'
+                expected = '{"number":1}{…"status":429,…}{"number":2}{"EUR":1.1}{"message":null,"numbers":[2]}'
+                expected += '{"unmet":[]}'
                 run_block(block.text.replace(BASE, environ["BASE"]), tmp_path, environ, expected)
         finally:
             stop.cancel()

@@ -1,5 +1,3 @@
-"""Reports on what is sold."""
-
 from flask import Blueprint
 from marshmallow import Schema, fields
 

@@ -1,5 +1,3 @@
-"""The orders collection: callers see only their own orders."""
-
 from restkeeper import Ownership, Resource
 from schemas.order import OrderSchema
 

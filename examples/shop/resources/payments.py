@@ -1,5 +1,3 @@
-"""Actions and rules of orders: paying and cancelling change the stock."""
-
 from resources.orders import RESOURCE as ORDERS
 from restkeeper import Conflict, Forbidden, caller, returns
 from schemas.order import PaymentSchema

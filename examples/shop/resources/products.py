@@ -1,5 +1,3 @@
-"""The products collection."""
-
 from restkeeper import Index, Resource
 from schemas.product import ProductSchema
 

@@ -1,5 +1,3 @@
-"""The schemas of an order, and of its payment."""
-
 from marshmallow import Schema, fields, validate
 
 from restkeeper import ItemSchema, Lifecycle, ListOf, Money, Reference, Status, Text, Whole

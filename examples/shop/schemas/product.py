@@ -1,5 +1,3 @@
-"""The schema of a product."""
-
 from restkeeper import ItemSchema, Money, Text, Whole
 
 

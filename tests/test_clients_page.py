@@ -105,9 +105,9 @@ def test_the_modules_for_front_ends(folder: Path, space: Space) -> None:
 
 @pytest.fixture
 def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleType]]:
-    """`client`, `lists`, `mirror`, `errors` and `follow`."""
+    """`client`, `lists`, `mirror` and `errors`."""
     monkeypatch.syspath_prepend(folder)
-    names = ("client", "lists", "mirror", "errors", "follow")
+    names = ("client", "lists", "mirror", "errors")
     yield [importlib.import_module(name) for name in names]
     sys.modules["client"].session.close()
     for name in names:
@@ -146,7 +146,7 @@ def test_python_reads_and_changes_what_others_change(modules: list[ModuleType], 
 
 
 def test_python_finds_the_errors_of_fields(modules: list[ModuleType]) -> None:
-    client, *_, errors, _ = modules
+    client, *_, errors = modules
     with pytest.raises(client.requests.HTTPError) as raised:
         client.send("POST", f"{client.API}/products", json={"name": "Lamp", "stock": -1, "tags": [""], "a/b c": 1})
     messages = errors.messages_of(raised.value.response.json())
@@ -197,22 +197,3 @@ def test_a_copy_follows_all_changes(modules: list[ModuleType], space: Space) -> 
     space.faults.respond("GET", "*/events", 410, times=1)
     products.follow()
     assert products == stored()
-
-
-def test_events_are_followed_over_interruptions(modules: list[ModuleType], space: Space) -> None:
-    """And from a cursor on, each once; what is no interruption is an error."""
-    client, *_, following = modules
-    for name in ("Chair", "Desk", "Lamp"):
-        client.send("POST", f"{client.API}/products", json={"name": name})
-    first = client.send("GET", f"{client.API}/events").json()[0]["id"]
-    space.faults.cut_response("GET", "*/events", times=1)
-    events = following.follow(first, collection="products")
-    found = [next(events), next(events)]
-    client.send("POST", f"{client.API}/products", json={"name": "Shelf"})
-    found.append(next(events))
-    assert [event["data"]["name"] for _, event in found] == ["Desk", "Lamp", "Shelf"]
-    assert first < found[0][0] < found[1][0] < found[2][0]
-    events.close()
-    space.faults.respond("GET", "*/events", 410, times=1)
-    with pytest.raises(client.requests.HTTPError):
-        next(following.follow(first))

@@ -25,8 +25,8 @@ COMMANDS = {
     "serve": ("restkeeper.server.serve:serve_folder", "Serve the service in FOLDER, by default the present folder."),
     "harness": ("restkeeper.server.serve:serve_harness", "Serve the test harness of the service in FOLDER."),
     "FILE": ("restkeeper.server.serve:serve_file", "Serve a JSON FILE: its arrays are collections."),
-    "schema": ("restkeeper.cli.files:schema", "Print the JSON Schema that the values of a JSON FILE have."),
-    "eject": ("restkeeper.cli.files:eject", "Write the service that a JSON FILE has become."),
+    "schema": ("restkeeper.features.files.command:schema", "Print the JSON Schema of the values of a JSON FILE."),
+    "eject": ("restkeeper.features.files.command:eject", "Write the service that a JSON FILE has become."),
     "docs": ("restkeeper.cli.docs:docs", "Show the documentation of this version in a browser."),
     **WITH_SERVICE,
 }

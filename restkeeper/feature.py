@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from threading import Thread
+
     from flask import Blueprint, Request
 
     from restkeeper.resources.changes import Change, Once, Unit
@@ -104,6 +106,19 @@ class Feature:
         if not isinstance(self.cli, Mapping) or not all(map(_is_pair, self.cli.values())):
             example = "{'audit': ('shop.audit:show', 'Show who changed what.')}"
             raise ValueError(f"Feature({self.name!r}, cli={self.cli!r}): must be like {example}")
+
+
+class ServerPart(NamedTuple):
+    """What a server does for a feature.
+
+    `share` is called in its first process, and makes what its processes have in common. `examine` is called before the
+    first request, and raises for a declaration that cannot work. `run` is called in each process that serves, with a
+    function that says whether to stop: it returns the thread that it starts, if it starts one.
+    """
+
+    share: Callable[[], None] = lambda: None
+    examine: Callable[[Service], None] = lambda service: None
+    run: Callable[[Service, Callable[[], bool]], Thread | None] = lambda service, is_stopping: None
 
 
 @runtime_checkable

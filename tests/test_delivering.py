@@ -61,7 +61,7 @@ from restkeeper.server.settings import *
 
 def worker_exit(server, worker):
     settings.worker_exit(server, worker)
-    print("delivers" if worker.delivering.is_alive() else "joined", flush=True)
+    print("delivers" if worker.beside[0].is_alive() else "joined", flush=True)
 """
 
 

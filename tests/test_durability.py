@@ -68,7 +68,7 @@ def post_worker_init(worker):
 
 def worker_exit(server, worker):
     settings.worker_exit(server, worker)
-    print("opens" if worker.opening.is_alive() else "has opened", flush=True)
+    print("opens" if worker.beside[-1].is_alive() else "has opened", flush=True)
 """
 
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 from flask.testing import FlaskClient
 
-from restkeeper.cli import renaming as command
 from restkeeper.config import Config
+from restkeeper.features.transfer import renaming as command
 from restkeeper.features.webhooks.deliverer import deliverer_of
 from restkeeper.features.webhooks.sender import DeliveryResult
 from restkeeper.resources.evolution import Rename
@@ -373,7 +373,7 @@ class TestUnserved:
     @pytest.mark.needs("events", "webhooks")
     def test_forget(self, programs: Programs, old: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
         """All that the store has of it is gone, in transactions of bounded length. Cursors of others stay valid."""
-        monkeypatch.setattr("restkeeper.cli.renaming.FORGOTTEN", 1)
+        monkeypatch.setattr("restkeeper.features.transfer.renaming.FORGOTTEN", 1)
         post(old, "/api/v1/webhooks", {"url": "https://a.example/"})
         post(old, "/notes", {"name": "secret"})
         cursor = old.get("/api/v1/events?limit=100").json[-1]["id"]
@@ -392,8 +392,8 @@ class TestUnserved:
     def test_forget_goes_on_after_an_interruption(
         self, programs: Programs, old: FlaskClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("restkeeper.cli.renaming.FORGOTTEN", 1)
-        monkeypatch.setattr("restkeeper.cli.renaming.PAUSE_SECONDS", None)  # which no sleep can have
+        monkeypatch.setattr("restkeeper.features.transfer.renaming.FORGOTTEN", 1)
+        monkeypatch.setattr("restkeeper.features.transfer.renaming.PAUSE_SECONDS", None)  # which no sleep can have
         assert programs.run((TASKS,), "forget", "notes", "--yes").exit_code == 1
         assert store_of(old).stored()["notes"][:2] == (GONE, 1)
         ready = programs.serve(TASKS).get("/readyz")

@@ -14,13 +14,7 @@ from restkeeper.feature import Feature, loaded
 # By their names: "module:command", and what it does.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "migrate": ("restkeeper.cli.upkeep:migrate", "Convert the items of former revisions."),
-    "rename": ("restkeeper.cli.renaming:rename", "Give all that the store has of the collection OLD to NEW."),
-    "forget": ("restkeeper.cli.renaming:forget", "Delete all that the store has of the collection NAME."),
     "reap": ("restkeeper.cli.running:reap", "Delete what has expired."),
-    "contract": (
-        "restkeeper.cli.contract:contract",
-        "Compare what the service serves with what was promised.",
-    ),
     "shell": ("restkeeper.cli.shell:shell", "Open a Python shell with `items`, `app` and `client`."),
     "run": ("restkeeper.cli.shell:run", "Run a Python script with `items`, `app` and `client`."),
 }

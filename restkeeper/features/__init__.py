@@ -35,19 +35,31 @@ FEATURES = (
         "transfer",
         cli={
             "import": (f"{__name__}.transfer.importing:import_items", "Add the items of FILE to the collection NAME."),
-            "export": (
-                f"{__name__}.transfer.exporting:export_items",
-                "Write the items of the collection NAME.",
-            ),
+            "export": (f"{__name__}.transfer.exporting:export_items", "Write the items of the collection NAME."),
             "backup": (f"{__name__}.transfer.stores:backup", "Write a complete copy of the store to the new FILE."),
             "restore": (f"{__name__}.transfer.stores:restore", "Replace the store by a copy of the backup FILE."),
             "copy": (f"{__name__}.transfer.stores:copy", "Move the store SOURCE to the store TARGET."),
+            "rename": (f"{__name__}.transfer.renaming:rename", "Give what is stored of the collection OLD to NEW."),
+            "forget": (f"{__name__}.transfer.renaming:forget", "Delete all that the store has of the collection NAME."),
         },
     ),
     Feature("health", f"{__name__}.health:install"),
     Feature("pages", f"{__name__}.pages:install"),
     Feature("browse", f"{__name__}.browse:install"),
     Feature("harness", settings=("harness", "harness_ports"), serve=f"{__name__}.harness:application_of", usual=False),
-    Feature("openapi", f"{__name__}.openapi:install"),
+    Feature(
+        "openapi",
+        f"{__name__}.openapi:install",
+        cli={"contract": (f"{__name__}.openapi.contract:contract", "Compare the API with what was promised.")},
+    ),
 )
 """The features of Restkeeper, in their order: `create_app(…, features=(*FEATURES, AUDIT))` adds one of your own."""
+
+SERVED_FILE = f"{__name__}.files:served_file"  # makes the application of a JSON file
+
+# What a server does for features, by their names: see `ServerPart`.
+SERVER_PARTS = {
+    "limits": f"{__name__}.limits:SERVER",
+    "webhooks": f"{__name__}.webhooks.deliverer:SERVER",
+    "openapi": f"{__name__}.openapi.document:SERVER",
+}

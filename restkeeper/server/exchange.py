@@ -10,10 +10,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
+from threading import Thread
 from time import time
 from typing import Any
 
@@ -67,6 +68,7 @@ class Exchange:
     wsgi: Any
     sockets: list[Any]
     notify: Callable[[], object]  # shows each second that this process is alive
+    beside: Sequence[Thread] = ()  # what goes on beside requests, and is given some time to end
     alive = True
     nr, max_requests = 0, sys.maxsize
 

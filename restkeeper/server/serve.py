@@ -17,6 +17,8 @@ import click
 
 from restkeeper.cli.loading import FILE, load_application, python_path
 from restkeeper.config import Config, ConfigError
+from restkeeper.feature import loaded
+from restkeeper.features import SERVED_FILE
 
 BACKLOG = 2048  # connections that wait while a program starts, as gunicorn's
 
@@ -155,9 +157,8 @@ def _lock(file: Path) -> None:
 
 
 def _application_of_file(file: Path, options: Mapping[str, Any], succeed: Callable[[Any], None]) -> Any:
-    """The application of a file; exits with one line if there can be none. See `features.files.application_of`."""
-    files, create = import_module("restkeeper.features.files"), import_module("restkeeper.app").create_app
-    return files.application_of(create, file, files.FileOptions(**options), succeed=succeed)
+    """The application of a file; exits with one line if there can be none."""
+    return loaded(SERVED_FILE)(import_module("restkeeper.app").create_app, file, options, succeed)
 
 
 def _set_defaults() -> None:

@@ -75,17 +75,16 @@ monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too 
 from gunicorn.config import make_settings  # noqa: E402
 from gunicorn.errors import AppImportError  # noqa: E402
 
-from restkeeper.features.limits import shared_tables  # noqa: E402
-from restkeeper.features.limits.shared import SharedTable  # noqa: E402
-from restkeeper.features.openapi.document import document  # noqa: E402
 from restkeeper.server.exchange import FIELDS, GRACEFUL, KEEPALIVE, LINE  # noqa: E402
 from restkeeper.server.start import (  # noqa: E402
     END_SECONDS,
+    PARTS,
     announce,
-    deliver_inside,
     examine,
     parent_has_ended,
+    parts_of,
     reached,
+    run_beside,
     set_bounds,
     show_error,
 )
@@ -124,7 +123,8 @@ try:
 except ConfigError as error:
     sys.exit(f"restkeeper: {error}")
 
-shared_tables[:] = [SharedTable()]
+for _part in PARTS.values():
+    _part.share()
 
 wsgi_app = "app:create_app()"
 bind = f"[{_config.host}]:{_config.port}" if ":" in _config.host else f"{_config.host}:{_config.port}"
@@ -271,9 +271,8 @@ def _examine(app: Any) -> dict[str, Any]:
     if not isinstance(made, Application):  # app.py may return another WSGI application
         return {}
     service = service_of(made)
-    if "openapi" in service.features:
-        for version in service.served:
-            document(made, service, version.name)  # so that a wrong declaration is found now
+    for part in parts_of(service):
+        part.examine(service)
     found = examine(service)
     service.store.open()
     times = {name: state.converted_at for name, state in service.store.stored().items()}
@@ -315,7 +314,7 @@ def post_fork(server: Any, worker: Any) -> None:
 
 
 def post_worker_init(worker: Any) -> None:
-    """Configure the worker, open its store, and start deliveries if they run inside."""
+    """Configure the worker, open its store, and start what features do beside requests."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes, and the master tells the workers, too
     configure_logging(_config.log_format, _config.log_level)
     gc.collect()
@@ -324,9 +323,9 @@ def post_worker_init(worker: Any) -> None:
         return
     service = service_of(worker.wsgi)
     # Threads of the patched module, which are greenlets: one that was imported before that is never joined.
-    worker.opening = threading.Thread(target=_open_store, args=(service,), daemon=True)
-    worker.opening.start()
-    worker.delivering = deliver_inside(worker, service)
+    opening = threading.Thread(target=_open_store, args=(service,), daemon=True)
+    opening.start()
+    worker.beside = [*run_beside(worker, service), opening]
 
 
 def _open_store(service: Service) -> None:
@@ -341,9 +340,8 @@ def worker_exit(server: Any, worker: Any) -> None:
     Likewise the opening of the store: one that is half open would not be closed, and the last process to close the file
     moves the log into it.
     """
-    for name in ("delivering", "opening"):
-        if thread := getattr(worker, name, None):
-            thread.join(timeout=END_SECONDS)
+    for thread in worker.beside:
+        thread.join(timeout=END_SECONDS)
 
 
 def on_exit(server: Any) -> None:

@@ -20,9 +20,9 @@ from restkeeper.server.exchange import FIELDS, GRACEFUL, KEEPALIVE, LINE, Exchan
 from restkeeper.server.start import (
     END_SECONDS,
     announce,
-    deliver_inside,
     examine,
     parent_has_ended,
+    run_beside,
     set_bounds,
     show_error,
 )
@@ -61,7 +61,7 @@ class Single(Exchange):
         """Serve another application from the next request on."""
         gc.unfreeze()  # the former one, which is deleted after its last request
         self.wsgi = app
-        self.delivering = deliver_inside(self, service_of(app))
+        self.beside = run_beside(self, service_of(app))
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Stop; a second signal ends the process at once."""
@@ -105,8 +105,8 @@ def serve(load: Load) -> None:
     gc.freeze()  # excludes the application from collections: a full one took 10 to 40 ms
     gc.enable()
     server.run()
-    if server.delivering:
-        server.delivering.join(END_SECONDS)
+    for thread in server.beside:
+        thread.join(END_SECONDS)
     gc.unfreeze()  # else the end of Python can delete what is frozen after what that needs, and print an error
 
 

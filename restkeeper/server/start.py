@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -14,9 +13,8 @@ import gevent
 
 from restkeeper import __version__, mistakes
 from restkeeper.config import Config
-from restkeeper.features.keys import has_keys
-from restkeeper.features.openapi import document
-from restkeeper.features.webhooks.deliverer import deliverer_of, keep_delivering
+from restkeeper.feature import ServerPart, loaded
+from restkeeper.features import SERVER_PARTS
 from restkeeper.net import is_loopback, most_files
 from restkeeper.resources import grouping, searches
 from restkeeper.server.exchange import CONNECTIONS, Exchange
@@ -27,7 +25,8 @@ from restkeeper.web.observe import SHORT
 
 # What a service loads with the first request that needs it. A server has it before: no request waits for an import, and
 # the workers of gunicorn share its memory.
-LOADED = (grouping, searches, groups, related, tables, document)
+LOADED = (grouping, searches, groups, related, tables)
+PARTS: dict[str, ServerPart] = {name: loaded(part) for name, part in SERVER_PARTS.items()}
 
 END_SECONDS = 2.0  # for which the end of a process waits for what it does beside requests
 LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all
@@ -50,12 +49,17 @@ def show_error(error: Exception, config: Config) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
 
 
+def parts_of(service: Service) -> list[ServerPart]:
+    """What a server does for the open features of a service."""
+    return [part for name, part in PARTS.items() if name in service.features]
+
+
 def examine(service: Service) -> dict[str, Any]:
     """What the start prints about a service."""
     paths = {rule.rule for rule in service.app.url_map.iter_rules()}
     return {
         "collections": [quote(each.public_name) for each in service.resources],
-        "can_call": bool(service.config.admin_key or service.config.jwt_jwks) or has_keys(service),
+        "can_call": any(kind.exist() for kind in service.guard.identifying.functions),
         "pages": {name: path for name in ("docs", "browse") if (path := service.app.service_path(f"/{name}")) in paths},
     }
 
@@ -118,14 +122,14 @@ def parent_has_ended(lifeline: int) -> bool:
     return True
 
 
-def deliver_inside(exchange: Exchange, service: Service) -> threading.Thread | None:
-    """Deliver webhooks, if the configuration says so, until the exchange stops or has another application."""
-    config, app = service.config, service.app
-    if config.webhook_worker != "inside" or "webhooks" not in service.features or config.harness:
-        return None
-    gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
-    run = partial(keep_delivering, deliverer_of(service), lambda: not exchange.alive or exchange.wsgi is not app)
-    # Of the patched module, a greenlet: one that was imported before that is never joined.
-    delivering = threading.Thread(target=run, name="deliver", daemon=True)
-    delivering.start()
-    return delivering
+def run_beside(exchange: Exchange, service: Service) -> list[threading.Thread]:
+    """Start what features do beside requests, until the exchange stops or has another application."""
+    app = service.app
+
+    def is_stopping() -> bool:
+        return not exchange.alive or exchange.wsgi is not app
+
+    running = [thread for part in parts_of(service) if (thread := part.run(service, is_stopping))]
+    if running:
+        gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
+    return running

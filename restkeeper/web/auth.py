@@ -144,12 +144,14 @@ class Credentials(NamedTuple):
     another scheme to a function that reads the token from its text.
 
     `are_signed`: nobody can guess them, so they are tried whatever failures an address had, and others at the same
-    address lock out nobody. Their `resolve` uses no store, and can raise SignedCredential.
+    address lock out nobody. Their `resolve` uses no store, and can raise SignedCredential. `exist` says whether a
+    caller can have one: a server that nobody can call prints a line at its start.
     """
 
     resolve: Resolver
     are_signed: bool = False
     schemes: Mapping[str, Callable[[str], str]] = {}
+    exist: Callable[[], bool] = lambda: True
 
 
 class FailureLimit:

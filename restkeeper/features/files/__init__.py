@@ -3,3 +3,4 @@
 from restkeeper.features.files.serve import Description as Description
 from restkeeper.features.files.serve import FileOptions as FileOptions
 from restkeeper.features.files.serve import application_of as application_of
+from restkeeper.features.files.serve import served_file as served_file

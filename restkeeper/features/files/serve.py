@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from random import random, uniform
 from threading import Thread
+from typing import Any
 from urllib.parse import quote
 
 from flask import Blueprint, Request, Response
@@ -82,6 +83,11 @@ def application_of(
         return _app_of(create, path, options, config, succeed)
     except (FileError, OSError, ValueError) as error:
         sys.exit(f"restkeeper: {mistake_in(error) or error}")
+
+
+def served_file(create: Create, path: Path, options: Mapping[str, Any], succeed: Succeed) -> Application:
+    """The application of a file that a server serves: see `application_of`."""
+    return application_of(create, path, FileOptions(**options), succeed=succeed)
 
 
 def _app_of(

@@ -191,16 +191,15 @@ SCHEMES = {
 def install(service: Service) -> Seams:
     """Accept keys as credentials, also by Basic, and serve /api/VERSION/keys."""
     handlers = KeyHandlers(service)
+
+    def exist() -> bool:
+        return bool(service.config.admin_key) or service.store.count(KEYS.name) > 0
+
     return Seams(
-        identify=(Credentials(KeyResolver(service), schemes={"basic": basic_token}),),
+        identify=(Credentials(KeyResolver(service), schemes={"basic": basic_token}, exist=exist),),
         routes=(lambda version: handlers.blueprint(),),
         describe=(Contribution(security=SCHEMES, tags={KEYS.name: ABOUT}),),
     )
-
-
-def has_keys(service: Service) -> bool:
-    """Whether the service has a key."""
-    return "keys" in service.features and service.store.count(KEYS.name) > 0
 
 
 def make_key(keys: StoredView, scopes: Iterable[str], sent: JsonObject, now: str) -> tuple[Record, str]:

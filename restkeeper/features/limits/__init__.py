@@ -15,7 +15,7 @@ from flask import Request, Response
 
 from restkeeper.config import quota_of, require_package
 from restkeeper.errors import TooManyRequests
-from restkeeper.feature import Seams, loaded
+from restkeeper.feature import Seams, ServerPart, loaded
 from restkeeper.service import Service
 from restkeeper.web.application import SAFE_METHODS, Stage
 from restkeeper.web.auth import FailureLimit, address_keys, caller_keys
@@ -43,6 +43,14 @@ _COUNTED = "restkeeper.limit"  # in the WSGI environment: the use of the quota
 
 # The table of counters that a server's start creates for its workers. Any other process counts for itself.
 shared_tables: list["CounterTable"] = []
+
+
+def share() -> None:
+    """Let the processes that this one forks count together."""
+    shared_tables[:] = [loaded(f"{__name__}.shared:SharedTable")()]
+
+
+SERVER = ServerPart(share=share)
 
 
 def install(service: Service) -> Seams:

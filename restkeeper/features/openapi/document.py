@@ -16,6 +16,7 @@ from marshmallow import Schema
 from restkeeper import exactjson
 from restkeeper.clock import in_turns
 from restkeeper.errors import NotFound, PreconditionRequired, Problem
+from restkeeper.feature import ServerPart
 from restkeeper.features.openapi import components
 from restkeeper.features.openapi.spec import Spec, bounded
 from restkeeper.resources.call import KNOWN, PUBLIC
@@ -32,6 +33,15 @@ _PART = re.compile(rf"{_ARGUMENT.pattern}|[^<]+")
 _CONVERTER = {"int": "integer", "float": "number", "min": "minimum", "max": "maximum"}  # of Flask's
 _ORDER = attrgetter("status", "name")  # of problems
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
+
+
+def examine(service: Service) -> None:
+    """Raises ValueError for a declaration that no document can have."""
+    for version in service.served:
+        document(service.app, service, version.name)
+
+
+SERVER = ServerPart(examine=examine)
 
 
 def document(app: Flask, service: Service, version: str, mount: str = "") -> JsonSchema:

@@ -7,6 +7,7 @@ others.
 
 import logging
 import random
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from restkeeper.feature import ServerPart
 from restkeeper.features.events.types import EventViews, enveloped, event_collections, unshown
 from restkeeper.features.webhooks.handlers import WEBHOOKS, disable_webhook
 from restkeeper.features.webhooks.sender import DeliveryResult, Sender, attempt_of, must_disable, reason_of, signed
@@ -294,6 +296,20 @@ def reduced(event: StoredEvent) -> StoredEvent:
     item = orjson.loads(event.data)
     members = {name: item[name] for name in ("id", "version", "updated_at") if name in item}
     return event._replace(data=orjson.dumps(members))
+
+
+def deliver_inside(service: Service, is_stopping: Callable[[], bool]) -> threading.Thread | None:
+    """Deliver in this process until `is_stopping`, if the configuration says so."""
+    if service.config.webhook_worker != "inside" or service.config.harness:
+        return None
+    # Of the patched module, a greenlet: one that was imported before that is never joined.
+    arguments = (deliverer_of(service), is_stopping)
+    delivering = threading.Thread(target=keep_delivering, args=arguments, name="deliver", daemon=True)
+    delivering.start()
+    return delivering
+
+
+SERVER = ServerPart(run=deliver_inside)
 
 
 def keep_delivering(deliverer: Deliverer, is_stopping: Callable[[], bool]) -> None:

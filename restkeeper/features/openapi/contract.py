@@ -108,6 +108,8 @@ def served_documents(folder: Path) -> dict[str, Json]:
     """The document of each version that the service in a folder serves. Raises Refused if it cannot be created."""
     app = load_application(folder, _as_deployed)
     service = service_of(app)
+    if "openapi" not in service.features:
+        raise Refused("the feature 'openapi' of this service is closed")
     documents = {version.name: document(app, service, version.name) for version in service.served}
     return {version: json.loads(exactjson.dumps(content)) for version, content in documents.items()}
 

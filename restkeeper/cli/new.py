@@ -1,5 +1,6 @@
 """`restkeeper new`: a new service, as a copy of the one in this project."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -44,8 +45,6 @@ def write_service(name: Path, engine: Path | None, change: Callable[[Path], None
         leave_out = shutil.ignore_patterns("__pycache__", "service")
         shutil.copytree(SKELETON, name, ignore=leave_out)
         (name / "gitignore").rename(name / ".gitignore")
-        readme = name / "README.md"
-        readme.write_text(readme.read_text(encoding="utf-8").replace("NAME", name.name), encoding="utf-8")
         packed = SKELETON / "service"  # in a wheel; a checkout has the service in its top folder
         source = packed if packed.is_dir() else Path(restkeeper.__file__).parent.parent
         for entry in SERVICE:
@@ -53,6 +52,9 @@ def write_service(name: Path, engine: Path | None, change: Callable[[Path], None
                 shutil.copytree(source / entry, name / entry, ignore=leave_out)
             else:
                 shutil.copy(source / entry, name / entry)
+        for file, former, new in (("README.md", "NAME", name.name), ("app.py", '"Shop"', json.dumps(name.name))):
+            text = (name / file).read_text(encoding="utf-8")
+            (name / file).write_text(text.replace(former, new), encoding="utf-8")
         required = "restkeeper{}==" + restkeeper.__version__
         if engine:
             (name / "wheels").mkdir()

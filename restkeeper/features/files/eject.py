@@ -114,9 +114,8 @@ def eject(folder: Path, resources: Sequence[Resource], texts: Mapping[str, Seque
         source = routes.read_text(encoding="utf-8")
         written["routes.py"] = source + _DECLARE * bool(re.search(r"^(def )?declare\b", source, re.MULTILINE))
         app = app.replace("restkeeper\n", "restkeeper\nimport routes\n", 1)
-        call = "config, found, versions=VERSIONS, stores=STORES"
         more = 'blueprints=getattr(routes, "blueprints", ())'
-        written["app.py"] = app.replace(call, f"\n        {call},\n        {more},\n    ")
+        written["app.py"] = re.sub(r"(create_app\()(config, .*)\)", rf"\1\n        \2,\n        {more},\n    )", app)
     for name, text in written.items():
         (folder / name).write_text(text, encoding="utf-8")
 

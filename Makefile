@@ -86,7 +86,7 @@ pictures: $(VENV)/.dev ## make the drawings of docs/concepts.md, and the picture
 	$(BIN)/python -m tests.pictures
 
 docs: $(VENV)/.dev ## build the site in build/site, and build/site.zip, which `restkeeper docs` shows and a wheel takes along
-	rm -rf build/site
+	rm -rf build/site build/doctrees
 	$(BIN)/sphinx-build -q --nitpicky --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
 
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and those of the generated clients

@@ -30,6 +30,13 @@ html_css_files = ["site.css"]
 templates_path = ["templates"]
 html_additional_pages = {"index": "first.html"}
 
+_FILE = re.compile(r"^```(\w+) (\S+\.\w+)$", re.M)  # the first line of a block: its language, and the file that it is
+
+
+def name_files(app: Sphinx, name: str, source: list[str]) -> None:
+    """Show the names of files above their blocks."""
+    source[0] = _FILE.sub(r"```{code-block} \1\n:caption: `\2`\n", source[0])
+
 
 def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
     """Append the pages that the index links, for each of its parts, where they are first linked."""
@@ -59,4 +66,5 @@ def pack(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     lexers["log"] = TextLexer()
     app.connect("build-finished", pack)
+    app.connect("source-read", name_files)
     app.connect("source-read", add_navigation)

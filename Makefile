@@ -86,8 +86,9 @@ pictures: $(VENV)/.dev ## make the drawings of docs/concepts.md, and the picture
 	$(BIN)/python -m tests.pictures
 
 docs: $(VENV)/.dev ## build the site in build/site, and build/site.zip, which `restkeeper docs` shows and a wheel takes along
-	rm -rf build/site build/doctrees
-	$(BIN)/sphinx-build -q --nitpicky --fail-on-warning --keep-going -c docs -d build/doctrees . build/site
+	rm -rf build/site build/site.zip build/doctrees
+	$(BIN)/sphinx-build -q --nitpicky --fail-on-warning --keep-going -c docs -d build/doctrees . build/site \
+	  || (rm -f build/site.zip; exit 1)
 
 lock: $(VENV)/.dev ## write requirements*.txt again from pyproject.toml, and those of the generated clients
 	$(BIN)/pip install -q uv

@@ -57,6 +57,8 @@ def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
 
 def pack(app: Sphinx, exception: Exception | None) -> None:
     """Write the site as one file beside its folder: the same bytes for the same pages, as it has no times."""
+    if exception:
+        return
     site = Path(app.outdir)
     with ZipFile(site.with_suffix(".zip"), "w") as packed:
         for file in sorted(path for path in site.rglob("*") if path.is_file()):

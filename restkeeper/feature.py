@@ -111,13 +111,14 @@ class Feature:
 class ServerPart(NamedTuple):
     """What a server does for a feature.
 
-    `share` is called in its first process, and makes what its processes have in common. `examine` is called before the
-    first request, and raises for a declaration that cannot work. `run` is called in each process that serves, with a
-    function that says whether to stop: it returns the thread that it starts, if it starts one.
+    `share` is called in the first process of gunicorn, and makes what its processes have in common, also if the feature
+    is closed. `check` is called when gunicorn tries the application, and raises for a declaration that cannot work.
+    `run` is called in each process that serves, with a function that says whether to stop: it returns the thread that
+    it starts, if it starts one.
     """
 
     share: Callable[[], None] = lambda: None
-    examine: Callable[[Service], None] = lambda service: None
+    check: Callable[[Service], None] = lambda service: None
     run: Callable[[Service, Callable[[], bool]], Thread | None] = lambda service, is_stopping: None
 
 

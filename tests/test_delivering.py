@@ -61,7 +61,8 @@ from restkeeper.server.settings import *
 
 def worker_exit(server, worker):
     settings.worker_exit(server, worker)
-    print("delivers" if worker.beside[0].is_alive() else "joined", flush=True)
+    (delivering,) = [thread for thread in worker.beside if thread.name == "deliver"]
+    print("delivers" if delivering.is_alive() else "joined", flush=True)
 """
 
 

@@ -68,7 +68,8 @@ def post_worker_init(worker):
 
 def worker_exit(server, worker):
     settings.worker_exit(server, worker)
-    print("opens" if worker.beside[-1].is_alive() else "has opened", flush=True)
+    (opening,) = [thread for thread in worker.beside if thread.name == "opening"]
+    print("opens" if opening.is_alive() else "has opened", flush=True)
 """
 
 

@@ -40,6 +40,8 @@ NO_RESOURCE = (
     "name now, or `restkeeper forget notes`"
 )
 
+pytestmark = pytest.mark.needs("transfer")
+
 
 def declared(name: str = "notes", singular: str = "note", fields: dict[str, Any] | None = None, **options: Any) -> Any:
     schema = ItemSchema.from_dict(fields or {"name": NAME, "tags": TAGS}, name="Notes")

@@ -32,7 +32,7 @@ FOUND = "[...document.querySelectorAll('#search-results li a')].map(link => link
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as `make docs` builds it: a warning, such as one of a dead link, ends it."""
     folder = tmp_path_factory.mktemp("site")
-    line = re.findall(r"sphinx-build (.*) -d build/doctrees \. build/site$", (ROOT / "Makefile").read_text(), re.M)
+    line = re.findall(r"sphinx-build (.*) -d build/doctrees \. build/site\b", (ROOT / "Makefile").read_text(), re.M)
     command = [sys.executable, "-m", "sphinx", *line[0].split(), "-d", folder / "doctrees", ".", folder / "html"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 from socketserver import ThreadingTCPServer
 from threading import Thread
 from urllib.parse import unquote, urlsplit
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import click
 
@@ -23,7 +23,7 @@ PLACES = (
 
 
 class _Server(ThreadingTCPServer):
-    """Serves the files of `site`. HTTPServer would search for the name of this machine, and so may ask the network."""
+    """Serves the files of `site`. HTTPServer would look up the name of this machine, also in the network."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -34,7 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Send a file: the first page for the address alone."""
+        """Send a file of the site; for `/`, its first page."""
         name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
         try:
             content = self.server.site.read(name)
@@ -59,14 +59,18 @@ def docs(port: int, no_browser: bool) -> None:
     It is in the package: no network is needed. It is served to this machine only, at the address that is printed, until
     Ctrl-C.
     """
-    site = next((place for place in PLACES if place.is_file()), None)
-    if site is None:
+    place = next(filter(Path.is_file, PLACES), None)
+    if place is None:
         raise click.ClickException(_elsewhere())
+    try:
+        site = ZipFile(place)
+    except (OSError, BadZipFile) as error:
+        raise click.ClickException(f"{place}: {error}") from None
     try:
         server = _Server(("127.0.0.1", port), _Handler)
     except OSError as error:
         raise click.ClickException(f"--port {port}: {error.strerror}") from None
-    with server, ZipFile(site) as server.site, suppress(KeyboardInterrupt):
+    with server, site as server.site, suppress(KeyboardInterrupt):
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         click.echo(f"The documentation is at {address}\nStop it with Ctrl-C.")
         if not no_browser:

@@ -57,7 +57,7 @@ FEATURES = (
 
 SERVED_FILE = f"{__name__}.files:served_file"  # makes the application of a JSON file
 
-# What a server does for features, by their names: see `ServerPart`.
+# What a server does for features, by their names (see `ServerPart`): beside them, as it is for these alone.
 SERVER_PARTS = {
     "limits": f"{__name__}.limits:SERVER",
     "webhooks": f"{__name__}.webhooks.deliverer:SERVER",

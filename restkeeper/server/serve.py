@@ -157,7 +157,7 @@ def _lock(file: Path) -> None:
 
 
 def _application_of_file(file: Path, options: Mapping[str, Any], succeed: Callable[[Any], None]) -> Any:
-    """The application of a file; exits with one line if there can be none."""
+    """The application of a file; exits with one line if there can be none. See `features.files.served_file`."""
     return loaded(SERVED_FILE)(import_module("restkeeper.app").create_app, file, options, succeed)
 
 

@@ -75,10 +75,11 @@ monkey.patch_ssl()  # the imports below import ssl; a worker would patch it too 
 from gunicorn.config import make_settings  # noqa: E402
 from gunicorn.errors import AppImportError  # noqa: E402
 
+from restkeeper.feature import loaded  # noqa: E402
+from restkeeper.features import SERVER_PARTS  # noqa: E402
 from restkeeper.server.exchange import FIELDS, GRACEFUL, KEEPALIVE, LINE  # noqa: E402
 from restkeeper.server.start import (  # noqa: E402
     END_SECONDS,
-    PARTS,
     announce,
     examine,
     parent_has_ended,
@@ -123,8 +124,8 @@ try:
 except ConfigError as error:
     sys.exit(f"restkeeper: {error}")
 
-for _part in PARTS.values():
-    _part.share()
+for _part in SERVER_PARTS.values():
+    loaded(_part).share()
 
 wsgi_app = "app:create_app()"
 bind = f"[{_config.host}]:{_config.port}" if ":" in _config.host else f"{_config.host}:{_config.port}"
@@ -272,7 +273,7 @@ def _examine(app: Any) -> dict[str, Any]:
         return {}
     service = service_of(made)
     for part in parts_of(service):
-        part.examine(service)
+        part.check(service)
     found = examine(service)
     service.store.open()
     times = {name: state.converted_at for name, state in service.store.stored().items()}
@@ -322,8 +323,8 @@ def post_worker_init(worker: Any) -> None:
     if not isinstance(worker.wsgi, Application):
         return
     service = service_of(worker.wsgi)
-    # Threads of the patched module, which are greenlets: one that was imported before that is never joined.
-    opening = threading.Thread(target=_open_store, args=(service,), daemon=True)
+    # `threading.Thread`, which gevent has patched by now: a class that was imported before makes no greenlet.
+    opening = threading.Thread(target=_open_store, args=(service,), name="opening", daemon=True)
     opening.start()
     worker.beside = [*run_beside(worker, service), opening]
 
@@ -335,10 +336,10 @@ def _open_store(service: Service) -> None:
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    """Let deliveries under way finish, if they finish soon; others are sent again.
+    """Wait a moment for what goes on beside requests, such as deliveries: those that do not finish are sent again.
 
-    Likewise the opening of the store: one that is half open would not be closed, and the last process to close the file
-    moves the log into it.
+    Likewise for the opening of the store: one that is half open would not be closed, and the last process to close the
+    file moves the log into it.
     """
     for thread in worker.beside:
         thread.join(timeout=END_SECONDS)

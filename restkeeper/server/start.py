@@ -26,7 +26,6 @@ from restkeeper.web.observe import SHORT
 # What a service loads with the first request that needs it. A server has it before: no request waits for an import, and
 # the workers of gunicorn share its memory.
 LOADED = (grouping, searches, groups, related, tables)
-PARTS: dict[str, ServerPart] = {name: loaded(part) for name, part in SERVER_PARTS.items()}
 
 END_SECONDS = 2.0  # for which the end of a process waits for what it does beside requests
 LOOKUP_THREADS = 128  # concurrent look-ups of names; with gevent's default, 10 slow ones would block all
@@ -51,7 +50,7 @@ def show_error(error: Exception, config: Config) -> None:
 
 def parts_of(service: Service) -> list[ServerPart]:
     """What a server does for the open features of a service."""
-    return [part for name, part in PARTS.items() if name in service.features]
+    return [loaded(part) for name, part in SERVER_PARTS.items() if name in service.features]
 
 
 def examine(service: Service) -> dict[str, Any]:
@@ -129,7 +128,5 @@ def run_beside(exchange: Exchange, service: Service) -> list[threading.Thread]:
     def is_stopping() -> bool:
         return not exchange.alive or exchange.wsgi is not app
 
-    running = [thread for part in parts_of(service) if (thread := part.run(service, is_stopping))]
-    if running:
-        gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
-    return running
+    gevent.get_hub().threadpool.maxsize = LOOKUP_THREADS
+    return [thread for part in parts_of(service) if (thread := part.run(service, is_stopping))]

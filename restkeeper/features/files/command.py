@@ -19,8 +19,6 @@ from restkeeper.features.files.file import read_file, say
 
 _ID = click.option("--id", "-i", "id_name", default="id", help="The name of the members with the ids, such as _id.")
 _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-
-
 _SHORT = {"--port": ["-p"], "--host": ["-H"], "--routes": ["-r"], "--static": ["-s"], "--delay": ["-d"]}
 _SHORT["--read-only"] = ["--ro"]
 _INSTEAD = {  # of options of `restkeeper FILE`: what a service has
@@ -40,7 +38,10 @@ _INSTEAD = {  # of options of `restkeeper FILE`: what a service has
 @_FILE
 @_ID
 def schema(file: Path, id_name: str) -> None:
-    """Print the JSON Schema that the values of a JSON FILE have. Edited beside it, as db.schema.json, it is used."""
+    """Print the JSON Schema of the values of a JSON FILE.
+
+    Save it beside the file as db.schema.json, and change it: the service then uses it.
+    """
     try:
         declared, _ = declare(read_file(file, id_name))
     except FileError as error:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from restkeeper import exactjson
+from restkeeper.cli.commands import ClosedFeature
 from restkeeper.cli.loading import load_application
 from restkeeper.command import Command, Refused
 from restkeeper.config import Config, ConfigError
@@ -30,10 +31,10 @@ FORCED = "x-accepted"  # in `info`: what was accepted although it breaks clients
 
 @click.group()
 def contract() -> None:
-    """Compare what the service serves with what was promised to its clients: the documents in contract/.
+    """Compare the API with what was promised to its clients: the documents in contract/.
 
-    They are the OpenAPI documents of the app.py of the present folder, with AUTH=required and the defaults of all other
-    settings, whatever the environment has.
+    These are the OpenAPI documents of the app.py of the present folder, with AUTH=required and the defaults of all
+    other settings, whatever the environment has.
     """
 
 
@@ -109,7 +110,7 @@ def served_documents(folder: Path) -> dict[str, Json]:
     app = load_application(folder, _as_deployed)
     service = service_of(app)
     if "openapi" not in service.features:
-        raise Refused("the feature 'openapi' of this service is closed")
+        raise ClosedFeature("contract: the feature 'openapi' of this service is closed")
     documents = {version.name: document(app, service, version.name) for version in service.served}
     return {version: json.loads(exactjson.dumps(content)) for version, content in documents.items()}
 

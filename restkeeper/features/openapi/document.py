@@ -35,13 +35,13 @@ _ORDER = attrgetter("status", "name")  # of problems
 _REFERENCE = re.compile(r'"#/components/(\w+)/([^"]+)"')
 
 
-def examine(service: Service) -> None:
+def check(service: Service) -> None:
     """Raises ValueError for a declaration that no document can have."""
     for version in service.served:
         document(service.app, service, version.name)
 
 
-SERVER = ServerPart(examine=examine)
+SERVER = ServerPart(check=check)
 
 
 def document(app: Flask, service: Service, version: str, mount: str = "") -> JsonSchema:

@@ -29,7 +29,7 @@ FORGOTTEN = 500  # items or events in one transaction: limits how long other wri
 @click.argument("new")
 @with_appcontext
 def rename(old: str, new: str) -> None:
-    """Give all that the store has of the collection OLD to NEW, which a resource serves now. Stop the service first.
+    """Give what is stored of the collection OLD to NEW, which a resource serves now. Stop the service first.
 
     That is done in one transaction. Keys and webhooks stay as they are: those whose scopes or types of events are of no
     collection now are listed, each with what to do. The next start builds the indexes.

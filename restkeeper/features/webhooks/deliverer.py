@@ -302,7 +302,7 @@ def deliver_inside(service: Service, is_stopping: Callable[[], bool]) -> threadi
     """Deliver in this process until `is_stopping`, if the configuration says so."""
     if service.config.webhook_worker != "inside" or service.config.harness:
         return None
-    # Of the patched module, a greenlet: one that was imported before that is never joined.
+    # `threading.Thread`, which gevent has patched by now: a class that was imported before makes no greenlet.
     arguments = (deliverer_of(service), is_stopping)
     delivering = threading.Thread(target=keep_delivering, args=arguments, name="deliver", daemon=True)
     delivering.start()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.live import ROOT
+from tests.ports import free_ports
 from tests.waiting import SECONDS
 
 _FORKS = """
@@ -32,7 +33,8 @@ for folder, *arguments in json.loads(sys.argv.pop()):
 
 def printed_by(commands: Sequence[tuple[Path, *tuple[str, ...]]]) -> list[list[str]]:
     """The lines on standard error of each command, given as its folder and its arguments."""
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "AUTH": "open"}
+    (port,) = free_ports(1)  # another program of this machine can have the one by default
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "AUTH": "open", "PORT": str(port)}
     given = json.dumps(commands, default=str)
     done = subprocess.run(
         [sys.executable, "-P", "-c", _FORKS, given],

@@ -60,9 +60,10 @@ def pack(app: Sphinx, exception: Exception | None) -> None:
     if exception:
         return
     site = Path(app.outdir)
-    with ZipFile(site.with_suffix(".zip"), "w") as packed:
+    with ZipFile(new := site.with_suffix(".new"), "w") as packed:
         for file in sorted(path for path in site.rglob("*") if path.is_file()):
             packed.writestr(ZipInfo(file.relative_to(site).as_posix()), file.read_bytes(), ZIP_DEFLATED)
+    new.replace(site.with_suffix(".zip"))  # which a server may have open
 
 
 def setup(app: Sphinx) -> None:

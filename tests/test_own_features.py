@@ -344,6 +344,8 @@ def test_a_feature_has_commands_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     assert "plain,keys\n" in shown and "restkeeper.features.keys" not in shown
     with pytest.raises(ConfigError, match="^features: 'twice': the command 'backup' is there already$"):
         client_with(Feature("twice", cli={"backup": ("x:y", "")}))
+    with pytest.raises(ConfigError, match="^features: 'twice': the command 'forget' is there already$"):
+        client_with(Feature("twice", cli={"forget": ("x:y", "")}), without={"transfer"})
     with pytest.raises(
         ValueError, match=r"^Feature\('x', cli={'a': 'b:c'}\): must be like {'audit': \('shop.audit:show',"
     ):

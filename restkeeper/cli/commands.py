@@ -42,14 +42,14 @@ class LazyCommand(click.Command):
 class Commands(AppGroup):
     """The commands of `flask`: those that a service adds, the kernel's, and those of the `opened` features.
 
-    Raises ConfigError for two with one name.
+    Raises ConfigError for two with one name, also if one of them is of a closed feature.
     """
 
     def __init__(self, name: str, opened: Iterable[Feature], closed: Iterable[Feature]) -> None:
         super().__init__(name)
         self._commands, self._closed = dict(COMMANDS), {name: each.name for each in closed for name in each.cli}
         for feature in opened:
-            if twice := self._commands.keys() & feature.cli.keys():
+            if twice := (self._commands.keys() | self._closed.keys()) & feature.cli.keys():
                 raise ConfigError(f"features: {feature.name!r}: the command {min(twice)!r} is there already")
             self._commands |= feature.cli
 

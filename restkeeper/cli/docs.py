@@ -35,10 +35,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a file of the site; for `/`, its first page."""
-        name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
         try:
+            name = unquote(urlsplit(self.path).path).removeprefix("/") or "index.html"
             content = self.server.site.read(name)
-        except KeyError:
+        except (KeyError, ValueError):  # no such file; no path
             return self.send_error(HTTPStatus.NOT_FOUND)
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", guess_type(name)[0] or "application/octet-stream")

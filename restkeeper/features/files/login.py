@@ -99,7 +99,7 @@ def install(service: Service, path: Path, name: str, suffix: str, guards: Mappin
     return Seams(
         arriving=(login.arriving,),
         checking=((Stage.CALLER, login.restrict),),
-        identify=(Credentials(login.resolve),),
+        identify=(Credentials(login.resolve, schemes={"basic": str.strip}),),  # of another service: ignored
         view=(lambda views, stored, version: shown if stored is users else views,),
         changing=(login.changing,),
         routes=(routes,),
@@ -243,7 +243,7 @@ class _Login:
         if not is_guarded or not (is_user or who is EVERYBODY):
             return
         name = request.path.removeprefix(prefix_of(self._service.default_version)).lstrip("/").partition("/")[0]
-        guarded = (name, mode) if mode else ()
+        guarded = (name, mode) if mode and name not in self._guards else ()
         environ[CALLER] = who._replace(scopes=self._scopes(is_user, *guarded))
         if ":" in needed and not environ[CALLER].may(needed):
             if is_user or needed not in self._scopes(True, *guarded):

@@ -107,8 +107,8 @@ def _app_of(
     rules = read_rules(options.routes, guards if options.login else None) if options.routes else []
     set_up = partial(install, options=options, path=path, rules=rules, arrays=file.content.arrays)
     opened = [*features.FEATURES]
-    if options.login:  # a webhook would send what the guards hide
-        opened = [feature for feature in opened if feature.name != "webhooks"]
+    if options.login:  # a webhook would send what the guards hide, and everybody could create a key that reads it
+        opened = [feature for feature in opened if feature.name not in ("webhooks", "keys")]
         login = import_module("restkeeper.features.files.login")
         named = {"path": path, "name": options.login, "suffix": options.suffix, "guards": guards}
         opened.append(Feature("login", partial(login.install, **named)))

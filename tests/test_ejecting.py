@@ -129,6 +129,8 @@ def test_a_strict_file_is_a_strict_service(tmp_path: Path) -> None:
     options = ["--strict", "--fks", "_ref"]
     run = CliRunner().invoke(main, ["eject", str(file), str(folder := tmp_path / "blog"), *options])
     assert run.exit_code == 0 and "nothing is required" not in run.output, run.output
+    imported = " ".join(f"{name} storage/samples/{name}.ndjson" for name in ("comments", "posts", "profile"))
+    assert run.output.endswith(f"Next: cd {folder} && restkeeper import {imported} && restkeeper serve\n")
     assert "title = AnyText(required=True)" in (folder / "schemas/post.py").read_text()
     assert "post_ref = IntegerReference(" in (folder / "schemas/comment.py").read_text()
     require_passing(folder)

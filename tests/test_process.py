@@ -357,6 +357,15 @@ def test_a_start_as_a_file_finds_the_standard_library_behind_a_link(tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_printed_addresses_have_the_prefix(tmp_path: Path) -> None:
+    """Of SCRIPT_NAME, without which there is nothing."""
+    with Gunicorn(tmp_path, SCRIPT_NAME="/shop", RESTKEEPER_WELCOME="1") as server:
+        assert server.get("/shop/healthz").status == 200
+        port = server.port
+    log = server.log.read_text()
+    assert f" at http://127.0.0.1:{port}/shop, " in log and f"curl http://127.0.0.1:{port}/shop/products" in log
+
+
 WORKERS = "must be a whole number from 1 to 256"
 WRONG = [
     *(("WEB_CONCURRENCY", value, WORKERS) for value in ("", "auto", "1.5")),  # gunicorn reads it at its import

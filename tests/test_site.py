@@ -168,8 +168,9 @@ def test_docs_says_where_the_pages_are(tmp_path: Path, monkeypatch: pytest.Monke
     assert run.output == f"Error: the pages are not built: run `make docs` in {ROOT}, or read {ROOT}/docs/index.md\n"
     monkeypatch.setattr(docs, "PACKAGE", tmp_path / "restkeeper")
     run = CliRunner().invoke(main, ["docs"])
-    source = f"the source of Restkeeper {restkeeper.__version__}"
-    assert run.output == f"Error: this installation has no pages: read docs/index.md in {source}\n"
+    source = f"in the source of Restkeeper {restkeeper.__version__}"
+    remedy = f"run `make docs` {source} and install it again, or read docs/index.md there"
+    assert run.output == f"Error: this installation has no pages: {remedy}\n"
 
 
 @pytest.mark.usefixtures("archive")

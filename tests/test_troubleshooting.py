@@ -81,7 +81,7 @@ def test_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     announce(Config(auth="required", trusted_hosts=("a.example",)), {}, "", {"can_call": False})
     printed += capsys.readouterr().err.splitlines()
     (python,) = re.findall(r'"(Restkeeper needs .*?)"', (ROOT / "Makefile").read_text())
-    require_printed("The program does not start", *printed, python)
+    require_printed("At the start", *printed, python)
 
 
 @pytest.mark.sqlite

@@ -26,6 +26,7 @@ class _Server(ThreadingTCPServer):
     """Serves the files of `site`. HTTPServer would look up the name of this machine, also in the network."""
 
     allow_reuse_address = True
+    request_queue_size = 128  # connections that wait: else some of a browser's begin again after a second
     daemon_threads = True
     site: ZipFile
 
@@ -83,5 +84,5 @@ def _elsewhere() -> str:
     checkout = PACKAGE.parent
     if (index := checkout / "docs" / "index.md").is_file():
         return f"the pages are not built: run `make docs` in {checkout}, or read {index}"
-    version = restkeeper.__version__
-    return f"this installation has no pages: read docs/index.md in the source of Restkeeper {version}"
+    source = f"in the source of Restkeeper {restkeeper.__version__}"
+    return f"this installation has no pages: run `make docs` {source} and install it again, or read docs/index.md there"

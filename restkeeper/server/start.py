@@ -70,7 +70,8 @@ def reached(addresses: Mapping[str, Any]) -> list[str]:
 
 def announce(config: Config, addresses: Mapping[str, Any], store: str, found: Mapping[str, Any]) -> None:
     """Tell the process that waits for it; print the addresses, and warnings about the configuration."""
-    opened = [url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") for url in addresses]
+    prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
+    opened = [url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + prefix for url in addresses]
     if ready := os.environ.pop("RESTKEEPER_READY", ""):
         with suppress(OSError), os.fdopen(int(ready), "w") as pipe:
             print(opened[0], file=pipe)

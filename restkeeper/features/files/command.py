@@ -92,4 +92,7 @@ def eject(
         say(f"{file.name}:", *notes)
     if is_loose:
         say("nothing is required, as in the file: tighten it in schemas/, by required=True and validators")
-    click.echo(f"{folder} is a service now. Next: cd {quote(str(folder))} && make samples && restkeeper serve")
+    samples = sorted(file.stem for file in folder.glob("storage/samples/*.ndjson"))
+    files = " ".join(f"{quote(name)} {quote(f'storage/samples/{name}.ndjson')}" for name in samples)
+    steps = [f"cd {quote(str(folder))}", *([f"restkeeper import {files}"] if samples else []), "restkeeper serve"]
+    click.echo(f"{folder} is a service now. Next: {' && '.join(steps)}")

@@ -13,7 +13,7 @@ from versions import VERSIONS
 def create_app(config: Config | None = None) -> Application:
     """The WSGI application, configured by `config` or else by the environment."""
     found = find_resources(resources)
-    return restkeeper.create_app(config, found, blueprints=[reports], versions=VERSIONS, stores=STORES)
+    return restkeeper.create_app(config, found, name="shop", blueprints=[reports], versions=VERSIONS, stores=STORES)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,14 @@ def test_docs_serves_nothing_else(path: str, address: str) -> None:
         assert response.status == 404
 
 
+def test_docs_ends_a_silent_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs._Handler, "timeout", 0.01)
+    with docs._Server(("127.0.0.1", 0), docs._Handler) as server:
+        with socket.create_connection(server.server_address, SECONDS) as client:
+            server.handle_request()
+            assert client.recv(1) == b""
+
+
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A site without a page."""

@@ -16,10 +16,7 @@ import click
 import restkeeper
 
 PACKAGE = Path(restkeeper.__file__).parent
-PLACES = (
-    PACKAGE / "site.zip",
-    PACKAGE.parent / "build" / "site.zip",
-)  # in the wheel of a release; in a checkout, by `make docs`
+PLACES = (PACKAGE / "site.zip", PACKAGE.parent / "build" / "site.zip")  # of a wheel; of a checkout, by `make docs`
 
 
 class _Server(ThreadingTCPServer):
@@ -33,6 +30,7 @@ class _Server(ThreadingTCPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    timeout = 30.0  # seconds for which a connection may be silent
 
     def do_GET(self) -> None:
         """Send a file of the site; for `/`, its first page."""

@@ -15,10 +15,9 @@ from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from stat import S_IMODE
-from typing import IO, Any, NamedTuple, TypeVar, cast
+from typing import IO, Any, NamedTuple
 
 import click
-from gevent import get_hub, monkey
 
 from restkeeper.clock import is_due, rfc3339, time_after
 from restkeeper.errors import InvalidJson, Problem
@@ -26,6 +25,7 @@ from restkeeper.exactjson import Buffer
 from restkeeper.feature import Seams
 from restkeeper.features.files.content import Content, FileError, is_equal, members_of, parse
 from restkeeper.features.files.items import FileItems, place_ids, views_of
+from restkeeper.features.files.threads import in_thread
 from restkeeper.resources.changes import Change, Unit
 from restkeeper.service import Service
 from restkeeper.storage.base import Transaction
@@ -33,7 +33,6 @@ from restkeeper.storage.errors import RecordNotFound, StoreContended, StoreError
 from restkeeper.storage.interface import Record
 from restkeeper.storage.location import is_mount
 
-T = TypeVar("T")
 _log = logging.getLogger("restkeeper")
 
 LOOK_SECONDS = 0.1  # between two looks at the file
@@ -389,21 +388,3 @@ def _structure(content: Content) -> dict[str, bool | None]:
     """Whether each name is that of a singleton; None for an array that can only be read."""
     singletons = {name: kind == "singleton" for name, kind in content.kinds.items()}
     return {**singletons, **dict.fromkeys(content.arrays)}
-
-
-def in_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """The result of work that blocks: under gevent in a thread of its own, so that requests continue."""
-    if not monkey.is_module_patched("threading"):
-        return work(*arguments)
-    outcome = get_hub().threadpool.apply(_outcome, (work, arguments))
-    if isinstance(outcome, Exception):
-        raise outcome
-    return cast(T, outcome)
-
-
-def _outcome(work: Callable[..., T], arguments: tuple[Any, ...]) -> T | Exception:
-    """The result of work, or its exception: gevent would print a traceback of an exception in a thread."""
-    try:
-        return work(*arguments)
-    except Exception as error:
-        return error

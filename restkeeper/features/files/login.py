@@ -22,9 +22,9 @@ from restkeeper.errors import BadRequest, Forbidden, Unauthorized
 from restkeeper.exactjson import JsonObject
 from restkeeper.feature import Seams
 from restkeeper.features.files.content import FileError
-from restkeeper.features.files.file import in_thread
 from restkeeper.features.files.items import views_of
 from restkeeper.features.files.paths import MODES
+from restkeeper.features.files.threads import in_thread
 from restkeeper.resources.call import ADMIN, EVERYBODY, PUBLIC, REALM, Caller
 from restkeeper.resources.changes import Change, Command, Unit
 from restkeeper.resources.parameters import Queryable

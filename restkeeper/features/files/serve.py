@@ -22,9 +22,10 @@ from restkeeper.exactjson import Buffer
 from restkeeper.feature import Feature, Seams
 from restkeeper.features.files.collections import LISTS, Declared, declare, describe, resources_of
 from restkeeper.features.files.content import LONGEST_ITEM, Content, FileError
-from restkeeper.features.files.file import SCHEMA, SavedFile, can_be_replaced, in_thread, read_file, say
+from restkeeper.features.files.file import SCHEMA, SavedFile, can_be_replaced, read_file, say
 from restkeeper.features.files.items import FileReferences, fill, views_of
 from restkeeper.features.files.paths import Paths, Rule, read_rules
+from restkeeper.features.files.threads import in_thread
 from restkeeper.mistakes import load_module, mistake_in
 from restkeeper.resources.call import KNOWN, lacking
 from restkeeper.resources.checks import RESERVED
